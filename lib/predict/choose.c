@@ -81,7 +81,7 @@ static double correlation_of(double one, double sum, int p)
         return 1;
     if (sum <= one)
         return 0;
-    double times = p; /* contributions at independent positions that have as many nonzeros */
+    double times = p; /* number of contributions at independent positions with as many nonzeros */
     if (sum < small)
         times = sum / one;
     else if (sum < 1)
@@ -122,7 +122,7 @@ const struct schedule *pici_choose_schedule(int i, enum pici_collective collecti
     return NULL;
 }
 
-/* The ith: each schedule sparse, then dense; last the native collective. 0: there are no more. */
+/* The ith candidate: each schedule sparse, then dense; last the native collective. 0: there are no more. */
 static int candidate(int i, const struct choose_call *call, struct model_candidate *option)
 {
     const struct model_call *model = &call->model;
@@ -143,7 +143,7 @@ static int candidate(int i, const struct choose_call *call, struct model_candida
 
 /* ---- the choice */
 
-/* Without a file: the built-in constants, with the links as the call has them. A node has one link. */
+/* Without a file: the built-in constants, with the call's links. A node has one link. */
 static void set_links(struct model_machine *machine, const struct choose_call *call)
 {
     for (int i = 0; i < POLICY_LINKS; i++)
@@ -151,7 +151,7 @@ static void set_links(struct model_machine *machine, const struct choose_call *c
     machine->node_beta = 1 / call->bandwidth[POLICY_INTER];
 }
 
-/* The call as the model takes it. */
+/* The model's inputs for a call. */
 static struct model_call model_of(struct chooser *chooser, const struct choose_call *call, const struct choice *choice)
 {
     struct model_call model = call->model;
@@ -177,7 +177,7 @@ static void predict(struct chooser *chooser, const struct model_call *model, con
     }
 }
 
-/* The entry of such calls, or the one whose last call is longest ago; *known: whether it is of such calls. */
+/* The entry of such calls, or the least recently used one; *known: whether it belongs to such calls. */
 static struct chosen *entry_of(struct chooser *chooser, const uint64_t key[CHOOSE_KEY], int *known)
 {
     struct chosen *entry = chooser->chosen, *oldest = entry;
@@ -227,7 +227,7 @@ void pici_choose(struct chooser *chooser, const struct choose_call *call, const 
     entry->choice = *output;
 }
 
-/* ---- what is printed */
+/* ---- printing */
 
 static const char *name_of(const struct model_candidate *given)
 {

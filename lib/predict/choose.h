@@ -9,12 +9,12 @@
 #include "predict/tune.h"
 
 struct choose_call {
-    struct model_call model;        /* density and correlation are not read */
+    struct model_call model;        /* ignores its density and correlation */
     uint64_t count;                 /* the caller's */
     double exact;                   /* the density of the data; 0: unknown */
     double hint;                    /* the caller's density; 0: unknown */
-    double latency;                 /* without a file: seconds of a message, */
-    double bandwidth[POLICY_LINKS]; /* and bytes per second */
+    double latency;                 /* without a file: seconds of a message */
+    double bandwidth[POLICY_LINKS]; /* without a file: bytes per second */
     int history;                    /* whether to use densities of earlier calls */
     int paired_only;                /* only schedules where every rank sends and receives a message in every step */
     int native;                     /* the native call is permitted, and there is one */
@@ -44,8 +44,8 @@ struct chooser {
     struct tune tune; /* the file, or the built-in constants with the call's links */
     uint64_t uses;
     struct chosen chosen[CHOOSE_CALLS];
-    struct chosen *last;          /* the last choice, or NULL; */
-    struct choose_call last_call; /* and its call */
+    struct chosen *last;          /* the last choice, or NULL */
+    struct choose_call last_call; /* its call */
 };
 
 /* path: a tune file; NULL or empty: none. verbose: pici_choose_print prints. The caller closes it. PICI_E_IO, _CORRUPT,
@@ -56,16 +56,15 @@ void pici_chooser_close(struct chooser *); /* or NULL */
 /* Forget earlier choices: the node map has changed. */
 void pici_chooser_forget(struct chooser *);
 
-/* The candidate with the least predicted time; on a tie, the algorithm with the lowest number, sparse before dense, the
- * native collective last. There is one for every collective. */
+/* Choose the candidate with the least predicted time. Ties go to the algorithm with the lowest number, then sparse
+ * before dense, then the native collective. There is one for every collective. */
 void pici_choose(struct chooser *, const struct choose_call *, const struct densities *, struct choice *);
 
-/* The last choice is used: print it to stderr, with the times of all candidates, if it has not been printed for such
- * calls or has changed since. */
+/* Print the last choice, which is in use, to stderr with the times of all candidates, unless it was printed for such
+ * calls and has not changed since. */
 void pici_choose_print(struct chooser *);
 
-/* The call's candidates: the ith, or NULL after the last but the native collective's. Of schedules with the same steps
- * there is one. */
+/* The ith schedule of the call's candidates, or NULL after the last. Of schedules with the same steps there is one. */
 const struct schedule *pici_choose_schedule(int i, enum pici_collective, int ranks, int nodes, int paired_only);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Densities that calls have counted, kept for the next call of the same kind. The densities of a call are agreed on by
- * all ranks at its end, so all ranks keep the same ones: what is chosen by them is chosen alike. */
+ * Densities that calls have counted, kept for the next call of the same kind. All ranks agree on the densities of a
+ * call at its end and keep the same ones, so they make the same choices by them. */
 #ifndef PICI_LIB_PREDICT_DENSITY_H
 #define PICI_LIB_PREDICT_DENSITY_H
 
@@ -33,8 +33,8 @@ struct densities {
     uint64_t uses;
 };
 
-/* Keep the densities of a call. One that was not counted (0) leaves the one before. If the table is full, the entry
- * whose last call is longest ago is replaced. */
+/* Keep the densities of a call. One that was not counted (0) leaves the one before. If the table is full, replaces the
+ * least recently used entry. */
 void pici_density_keep(struct densities *, enum pici_collective, enum pici_dtype, uint64_t count,
                        const double density[DENSITIES]);
 

@@ -5,8 +5,9 @@
 
 #define CPU_VENDORS (1u << MODEL_RING | 1u << MODEL_RABENSEIFNER)
 
-/* One core of an AMD EPYC with AVX-512, slices of 1 MiB that are not in the caches, at random positions: the 10th
- * percentile of 128, since other programs ran beside. A slice is counted, and then encoded from the cache. */
+/* One core of an AMD EPYC with AVX-512, slices of 1 MiB that are not in the caches, nonzeros at random positions. The
+ * 10th percentile of 128 runs, since other programs ran at the same time. A slice is counted, and then encoded from the
+ * cache. */
 #define CPU_CODEC                                                                                                      \
     {                                                                                                                  \
         [PICI_DENSE] = {{600, {0}}, {400, {0}}, {1200, {0}}, {1350, {0}}},                                             \
@@ -28,7 +29,7 @@
                          {640, {25, 115, 280, 360, 710}}},                                                             \
     }
 
-/* Hosts of the test network (bench/net): network namespaces behind links of so many bytes per second. */
+/* Hosts of the test network (bench/net): network namespaces behind links of `bytes` bytes per second. */
 #define TEST_NETWORK(bytes)                                                                                            \
     {                                                                                                                  \
         .link = {{61e-6, 1 / (bytes)}, {9e-6, 3.1e-10}}, .node_beta = 1 / (bytes), .agree = 340e-6, .agree_ranks = 8,  \
@@ -43,8 +44,8 @@
 
 const struct model_machine pici_model_machine = ETHERNET(50e-6, 1.25e8);
 
-/* Rates of a codec on a GPU, dense bytes per second: to count, encode and add together `reduce`, to decode `decode`;
- * copies and dense sums at `memory`. Nanoseconds a tile of 16 KiB, whatever its density. */
+/* Rates of a codec on a GPU, in dense bytes per second: `reduce` to count, encode and add, `decode` to decode, `memory`
+ * for copies and dense sums. The result is nanoseconds for a tile of 16 KiB, at any density. */
 #define NS(bytes) (16384e9 / (bytes))
 #define SPARSE_ON_GPU(reduce, decode)                                                                                  \
     {                                                                                                                  \
@@ -63,8 +64,8 @@ const struct model_machine pici_model_machine = ETHERNET(50e-6, 1.25e8);
         [PICI_HYBRID] = SPARSE_ON_GPU(reduce, decode)                                                                  \
     }
 
-/* Rates of the codec on a GPU, which the papers' gains at 99% zeros imply: 5.25 times the bandwidth of the link to
- * decode, 2.5 times to count, encode and add; of the flat ring's 85 GB/s on Perlmutter. */
+/* Rates of the codec on a GPU that the papers' gains at 99% zeros imply: 5.25 times the bandwidth of the link to
+ * decode, 2.5 times to count, encode and add. The link is the flat ring's 85 GB/s on Perlmutter. */
 #define A100_CODEC GPU_CODEC(2.5 * 85e9, 5.25 * 85e9, 1.3e12)
 
 static const struct machine machines[] = {

@@ -10,12 +10,12 @@ struct machine {
     const char *name;
     const char *what;     /* one line */
     const char *source;   /* where the numbers come from: sentences */
-    int per_node;         /* ranks of a node, if nothing else is said */
-    uint64_t slice_bytes; /* that suits it: where messages take long to begin, larger ones than by default */
+    int per_node;         /* ranks of a node by default */
+    uint64_t slice_bytes; /* that suits it: larger than the default where messages take long to begin */
     struct model_machine model;
 };
 
-/* The machine that the constants of policy.c are of: Gigabit Ethernet between nodes, a core for each rank. */
+/* The machine of the constants in policy.c: Gigabit Ethernet between nodes, a core for each rank. */
 extern const struct model_machine pici_model_machine;
 
 /* The i-th machine; NULL after the last. */

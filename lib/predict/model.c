@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Seconds of a call: for each step what a slice's message costs on each link and in the codec, and how the slices in
- * flight overlap. */
+ * Seconds of a call: the cost of a slice's message in each step, on each link and in the codec, and the overlap of the
+ * slices in flight. */
 #include "predict/model.h"
 
 #include "format.h"
@@ -10,10 +10,12 @@
 enum {
     PREFIX = 32,             /* bytes of a message besides its blocks (formats/message.md) */
     SLICES_WORTH = 64 << 10, /* as in layout.c: dense bytes below which a message is not cut further */
-    SAMPLES = 12             /* of steps that differ in contributions: every one, then every twelfth part more */
+    SAMPLES = 12             /* among steps that differ in contributions: the first ones, then about every twelfth part
+                              * more */
 };
 
-/* Of what slower kernels for packed blocks take more: the encoder's fraction. (docs/developers/measured/packed.md) */
+/* The encoder's fraction of the additional time of slower kernels for packed blocks
+ * (docs/developers/measured/packed.md). */
 static const double ENCODER_FRACTION = 0.6;
 
 const double pici_model_points[MODEL_POINTS] = {0.01, 0.05, 0.1, 0.2, 1};
@@ -91,18 +93,18 @@ struct run {
     double codec_scale;      /* ranks that share a core */
     struct policy_packing packing;
     struct policy_history history[POLICY_LINKS];
-    enum pici_format gathered; /* blocks that are gathered: as their owner made them, */
-    int gathered_packed;       /* and whether they are packed */
+    enum pici_format gathered; /* gathered blocks: the format that their owner made */
+    int gathered_packed;       /* whether gathered blocks are packed */
 };
 
-/* What a slice costs in a step. */
+/* The cost of a slice in a step. */
 struct cost {
     double alpha;
     double wire;            /* the link that takes longest */
     double encode, receive; /* counting and encoding; adding or decoding */
 };
 
-/* The link whose bandwidth and threshold hold for a message: as in send.c. */
+/* The link whose bandwidth and threshold apply to a message, as in send.c. */
 static enum policy_link link_of(const struct model_call *call, enum policy_link link, int gather)
 {
     if (!gather)
@@ -134,13 +136,13 @@ static enum pici_format choose(struct run *run, enum policy_link link, int gathe
                  : pici_policy_format(call->format, call->dtype, &block_elements, &nonzeros, 1, &auto_options);
 }
 
-/* Whether it is known what packed blocks take. */
+/* Whether the cost of packed blocks is known. */
 static int knows_packed(const struct model_machine *machine)
 {
     return pici_model_codec(machine, PICI_PACKED, MODEL_ENCODE, PICI_F32, 1, 1) > 0;
 }
 
-/* Seconds that an element of packed messages takes more than by the constants, to encode and to take it together. */
+/* Additional seconds for an element of packed messages over the constants, for encoding and receiving together. */
 static double slower_kernels(const struct run *run, int gather, double density)
 {
     const enum pici_dtype dtype = run->call->dtype;
@@ -209,9 +211,9 @@ static struct cost cost_of(struct run *run, const struct traffic_step *step, int
     return cost;
 }
 
-/* ---- slices in flight. All of a round take a step before any takes the next but one. So a step of w slices takes as
- * long as the busiest resource works on w slices, and at least as long as one slice takes from its encoding to its
- * being processed. */
+/* ---- slices in flight. All slices of a round take a step before any takes the next but one. So a step of w slices
+ * takes as long as the busiest resource works on w slices, and at least as long as one slice takes from encoding to the
+ * end of its processing. */
 
 static double once(const struct cost *cost)
 {
@@ -228,7 +230,7 @@ static double step_seconds(const struct cost *cost, double slices)
     return slices > 0 ? model_greater(slices * busiest(cost), once(cost)) : 0;
 }
 
-/* After the last step of the first slice in a round: until the last slice is through. */
+/* The time from the last step of the first slice in a round to the end of the last slice. */
 static double rest_seconds(const struct cost *cost, double slices)
 {
     return once(cost) + (slices - 1) * busiest(cost) - step_seconds(cost, slices);
@@ -236,7 +238,7 @@ static double rest_seconds(const struct cost *cost, double slices)
 
 /* ---- a call */
 
-/* How many segments as long as the longest one the data would have. */
+/* The number of segments in the data if all were as long as the longest one. */
 static double segments_of(const struct schedule *schedule, const struct schedule_call *call)
 {
     int least = call->ranks;
@@ -247,7 +249,7 @@ static double segments_of(const struct schedule *schedule, const struct schedule
     return (double)nodes_of(call) * least;
 }
 
-/* Slices of a segment, and how many are in flight: as layout.c cuts them. */
+/* Set the slices of a segment, and the number in flight, as layout.c does. */
 static void cut(struct run *run, const struct schedule *schedule, const struct schedule_call *shape)
 {
     const struct model_call *call = run->call;
@@ -263,7 +265,7 @@ static void cut(struct run *run, const struct schedule *schedule, const struct s
     run->window = run->slices < call->window ? (int)run->slices : call->window;
 }
 
-/* Whether the messages travel with those of the call agreement: then they have no latencies of their own. */
+/* Whether the messages travel with the call agreement, and so have no latencies of their own. */
 static int is_early(const struct run *run, const struct schedule *schedule)
 {
     const struct model_call *call = run->call;

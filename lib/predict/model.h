@@ -36,10 +36,10 @@ struct model_codec {
     double empty, more[MODEL_POINTS];
 };
 
-/* Dense collectives of others, for comparison. */
+/* Dense collectives of other libraries, for comparison. */
 enum model_native {
     MODEL_OURS,         /* none: ours */
-    MODEL_NATIVE,       /* the fastest of those that the machine has (model_machine.natives) */
+    MODEL_NATIVE,       /* the fastest one of the machine (model_machine.natives) */
     MODEL_RING,         /* p - 1 steps a phase */
     MODEL_RABENSEIFNER, /* recursive halving and doubling: ceil(log2 p) steps a phase */
     MODEL_TREE,         /* all-reduce only: NCCL's double binary trees */
@@ -76,7 +76,7 @@ struct model_call {
     enum pici_format format; /* of sparse messages; AUTO: by the policy */
     unsigned formats;        /* that AUTO may choose */
     struct policy_thresholds threshold;
-    double bandwidth[POLICY_LINKS]; /* bytes per second: the settings that AUTO goes by, not the machine's */
+    double bandwidth[POLICY_LINKS]; /* bytes per second: the settings that AUTO uses, not the machine's */
     double cost_scale;              /* as in struct policy_auto */
     struct policy_packing packing;  /* its bandwidths and measurements come from the machine instead */
 };
@@ -88,7 +88,7 @@ static inline struct schedule_call model_shape(const struct model_call *call)
     return shape;
 }
 
-/* The name of a collective whose times are predicted, in tune files and tables; NULL: it is none. */
+/* The name of a collective whose times are predicted, in tune files and tables; NULL for others. */
 const char *pici_model_name(enum pici_collective);
 
 /* The library's defaults: f32, independent positions, one node of one rank, no data. */

@@ -5,7 +5,7 @@
 
 #include "schedule/registry.h"
 
-/* Phases of a collective that a reduce-scatter or an all-gather is one of. */
+/* The phases of a collective, each a reduce-scatter or an all-gather. */
 static double phases(const struct model_call *call)
 {
     return call->kind == PICI_ALL_REDUCE ? 2 : 1;
@@ -52,7 +52,7 @@ static double tree(const struct model_machine *machine, const struct model_call 
                : -1;
 }
 
-/* Recursive between nodes by all ranks at once, ring inside, then a transpose in memory; of equal nodes. */
+/* Recursive between nodes by all ranks at once, ring inside, then a transpose in memory; for equal nodes. */
 static double two_levels(const struct model_machine *machine, const struct model_call *call)
 {
     const struct model_link *inter = &machine->link[POLICY_INTER], *intra = &machine->link[POLICY_INTRA];

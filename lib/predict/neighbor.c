@@ -4,7 +4,8 @@
 /* Seconds from the begin of a message to its end, inside a node and between nodes. */
 static const double LATENCY[2] = {2e-6, 20e-6};
 
-/* Blocks of the steps one after another, less those of the node that has the most in all steps together. */
+/* The blocks of the busiest node of each step, added up over the steps, less those of the node that is busiest
+ * overall. */
 static double waits(const struct neighbor_route *route)
 {
     const int nodes = route->nodes->nodes;

@@ -10,7 +10,7 @@ static int is_digit(char character)
     return character >= '0' && character <= '9';
 }
 
-/* Digits at *text become an integer; one that is too large stays at `most`. Returns how many digits there were. */
+/* Read the digits at *text as an integer, at most `most`. Returns the number of digits. */
 static int read_digits(const char **text, const char *end, int most, int *value)
 {
     const char *begin = *text;
@@ -21,8 +21,8 @@ static int read_digits(const char **text, const char *end, int most, int *value)
     return (int)(*text - begin);
 }
 
-/* strtod rounds correctly, but the character of its decimal point is the locale's. So it is given the digits without a
- * point, and an exponent that makes up for that. */
+/* strtod rounds correctly, but its decimal point depends on the locale. So it gets the digits without a point, and an
+ * exponent that makes up for that. */
 int pici_number_read(const char *text, size_t size, double *value)
 {
     enum { EXPONENT_MOST = 9999 };

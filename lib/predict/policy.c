@@ -75,7 +75,7 @@ struct spread {
     double elements, nonzeros, density;
 };
 
-/* The probability that at least one of so many elements is not zero, if positions are independent. */
+/* The probability that at least one of this many elements is not zero, if positions are independent. */
 static double chance(const struct spread *spread, uint64_t elements)
 {
     double none = 1, zero_chance = 1 - spread->density;
@@ -87,9 +87,9 @@ static double chance(const struct spread *spread, uint64_t elements)
     return 1 - none;
 }
 
-/* The expected bytes of a tile of so many elements. The container is taken to be the one that is cheapest for the
- * expected number of nonzeros. Each tile takes its own cheapest container, so the mean over tiles is at most this, and
- * hardly less. */
+/* The expected bytes of a tile of this many elements, in the container that is cheapest for the expected number of
+ * nonzeros. Each real tile takes its own cheapest container, so the mean over tiles is at most this, and hardly
+ * less. */
 static double tile_bytes(const struct spread *spread, uint64_t elements, unsigned width)
 {
     const double nonzeros = spread->density * (double)elements, some = chance(spread, elements);
@@ -103,7 +103,7 @@ static double tile_bytes(const struct spread *spread, uint64_t elements, unsigne
     return nonzeros * width + (where < zeros ? where : zeros) + descriptor;
 }
 
-/* The expected bytes of a group of so many elements besides its tiles: occupancy and padding. */
+/* The expected bytes of a group of this many elements besides its tiles: occupancy and padding. */
 static double group_bytes(const struct spread *spread, uint64_t elements, unsigned unit)
 {
     return chance(spread, elements) * (4 + (unit - 1) / 2.0);
@@ -154,11 +154,11 @@ size_t pici_policy_bytes(enum pici_format format, enum pici_dtype dtype, const u
 
 /* ---- time ---- */
 
-/* Nanoseconds for a tile of f32: `empty` without nonzeros, and `more` in addition for so many nonzeros, interpolated
- * linearly. The first row is to encode and to add, the second to encode and to decode. For other widths `empty` is
- * proportional to the bytes of a tile, and so is `more` for narrower types; for wider types `more` is that of f32.
- * Measured with slices of 4 MiB that are not in the caches, one thread, on a Xeon with AVX-512. For slices in the
- * caches compare picitool bench --format auto --size 4M --sparsity 0,80,90,95,99,100. */
+/* Nanoseconds for a tile of f32: `empty` without nonzeros, and `more` in addition, interpolated linearly between
+ * `points` nonzeros. The first row is to encode and to add, the second to encode and to decode. For other widths
+ * `empty` is proportional to the bytes of a tile, and so is `more` for narrower types; for wider types `more` is that
+ * of f32. Measured with slices of 4 MiB that are not in the caches, one thread, on a Xeon with AVX-512. For slices in
+ * the caches compare picitool bench --format auto --size 4M --sparsity 0,80,90,95,99,100. */
 enum { POINTS = 5 };
 static const double points[POINTS] = {41, 205, 410, 819, TILE}; /* 1, 5, 10, 20 and 100% */
 static const struct {
@@ -240,10 +240,10 @@ enum pici_format pici_policy_format(enum pici_format format, enum pici_dtype dty
 
 /* ---- packed messages */
 
-/* By dtype: packed bytes of normally distributed values, of one level, as a fraction of their bytes; and, with each
- * table of kernels, the nanoseconds that a byte of them takes more than in a dense block, to encode and add it, and to
- * encode and decode it. Measured with slices of 1 MiB read from memory, one thread, on a Xeon with AVX-512.
- * Beside a sparse block it takes longer: its values are not where a kernel for packed values wants them. */
+/* By dtype: packed bytes of normally distributed values, of one level, as a fraction of their bytes; and, for each
+ * table of kernels, the nanoseconds that a byte of them takes longer than in a dense block, to encode and add, and to
+ * encode and decode. Measured with slices of 1 MiB read from memory, one thread, on a Xeon with AVX-512. Beside a
+ * sparse block it takes longer: its values are not where a kernel for packed values wants them. */
 static const struct packing_costs {
     double ratio, more[POLICY_KERNELS][2];
 } packing_of[DTYPE_FLOAT_LAST + 1] = {
@@ -278,7 +278,7 @@ int pici_policy_packs(const struct policy_packing *packing, enum pici_format unp
                  saved = bytes - pici_policy_packed(dtype, values, ratio);
     const double(*const more)[2] = packing_of[dtype].more;
     double slower = 1e-9 * more[packing->kernels][gather];
-    if (packing->more[gather] > 0) /* of f32 by the ranks' kernels, whichever these are */
+    if (packing->more[gather] > 0) /* measured for f32 by the ranks' own kernels */
         slower = packing->more[gather] * more[packing->kernels][gather] /
                  packing_of[PICI_F32].more[packing->kernels][gather];
     if (unpacked != PICI_DENSE)
@@ -295,7 +295,7 @@ double pici_policy_slower(enum policy_kernels kernels, enum pici_format unpacked
     return 1e-9 * nanoseconds;
 }
 
-/* The bytes of the longest block of so many elements in any format; 0: more than size_t holds. */
+/* The bytes of the longest block of this many elements in any format; 0: more than size_t holds. */
 size_t pici_policy_longest(enum pici_dtype dtype, uint64_t elements)
 {
     size_t longest = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a tune file says about a call. Nothing here calls the mathematical library, whose results differ between CPUs
+ * What a tune file predicts for a call. Nothing here calls the mathematical library, whose results differ between CPUs
  * and versions: all ranks must choose alike. */
 #include "predict/tune.h"
 
@@ -17,7 +17,7 @@ void pici_tune_free(struct tune *tune)
     *tune = (struct tune){.shapes = NULL};
 }
 
-/* ---- the order of points: those of a candidate together, then by what is interpolated */
+/* ---- the order of points: by candidate, then by the variables of the interpolation */
 
 #define COMPARE(x, y)                                                                                                  \
     if ((x) != (y))                                                                                                    \
@@ -85,10 +85,10 @@ double pici_tune_log2(double number)
 
 /* A range of points. */
 struct range {
-    struct tune_point *first, *last; /* last: behind it */
+    struct tune_point *first, *last; /* last: one past the end */
 };
 
-/* A value at x, from values at increasing places: take the nearest two places as they come. */
+/* The value at `place`, interpolated between the two nearest places that were offered. */
 struct between {
     double place, below_at, below, above_at, above;
     int has_below, has_above;
@@ -127,7 +127,7 @@ float pici_tune_threshold(const struct tune *tune, enum tune_threshold threshold
     return tune->thresholds.said >> threshold & 1 ? tune->thresholds.at[threshold] : -1;
 }
 
-/* Those that a call leaves to the defaults are the file's. */
+/* Replace a call's default thresholds by the file's. */
 static void take_thresholds(const struct tune *tune, struct policy_thresholds *thresholds)
 {
     for (int i = 0; i < POLICY_LINKS; i++)
@@ -152,7 +152,7 @@ static double residual_of(const struct tune *tune, struct tune_point *point)
     call.nodes = &shape->nodes;
     call.density = point->density;
     take_thresholds(tune, &call.threshold);
-    if (!machine.packed_measured) /* as of 0.2, which packs nothing */
+    if (!machine.packed_measured) /* measured with version 0.2, which packs nothing */
         call.packing.pack = PICI_PACKING_NONE;
     const double model = pici_model_seconds(&machine, &call, &point->candidate),
                  ratio = model > 0 ? point->seconds / model : 1;
@@ -162,7 +162,7 @@ static double residual_of(const struct tune *tune, struct tune_point *point)
     return point->residual;
 }
 
-/* What is interpolated, in this order: each step of the way has the points that are alike in those before. */
+/* The variables of the interpolation, in order: points of one step have equal values of all variables before. */
 enum { BY_RANKS, BY_DENSITY, BY_BYTES, WAYS };
 
 static double place_of(const struct tune *tune, const struct tune_point *point, int by)
@@ -183,7 +183,7 @@ static int is_alike(const struct tune_point *one, const struct tune_point *other
     }
 }
 
-/* Whether points are nearer to a call than others, if they are at the same place: by the number of nodes. */
+/* Whether one range of points is nearer to a call than another at the same place: by the number of nodes. */
 static int is_nearer(const struct tune *tune, struct range one, struct range other, double nodes)
 {
     const double wanted = pici_tune_log2(nodes),
@@ -194,8 +194,8 @@ static int is_nearer(const struct tune *tune, struct range one, struct range oth
     return one_distance < other_distance;
 }
 
-/* At points that are alike in all before `by`; places: the call's place in each. Only the nearest points are compared
- * with the model. */
+/* The residual at points with equal values of all variables before `by`. places: the call's place in each variable.
+ * Compares only the nearest points with the model. */
 static double residual_at(const struct tune *tune, struct range all, int by, const double places[WAYS], double nodes)
 {
     struct range range, below = {NULL, NULL}, above = {NULL, NULL};
@@ -221,7 +221,7 @@ static double residual_at(const struct tune *tune, struct range all, int by, con
     return interpolate(&between);
 }
 
-/* How unlike two dtypes are: 0 for the same one, then those of the same width, then by the ratio of widths. */
+/* The difference between two dtypes: 0 for the same one, 1 for the same width, then more with the ratio of widths. */
 static int unlike(enum pici_dtype one, enum pici_dtype other)
 {
     size_t one_width = pici_dtype_width(one), other_width = pici_dtype_width(other);
@@ -330,7 +330,7 @@ enum pici_status pici_tune_merge(struct tune *output, const struct tune *const *
             struct tune_point *point = &output->points[output->point_count++];
             *point = files[i]->points[k];
             point->shape += base;
-            point->residual = 0; /* of other constants */
+            point->residual = 0; /* depends on the file's constants */
             point->line = 0;
         }
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Tune files: what was measured on a cluster, as text. The reader, the writer, and the time that a file predicts for a
- * call. Specification: formats/tune.md. */
+ * Tune files: measurements of a cluster, as text. The reader, the writer, and the time that a file predicts for a call.
+ * Specification: formats/tune.md. */
 #ifndef PICI_LIB_PREDICT_TUNE_H
 #define PICI_LIB_PREDICT_TUNE_H
 
@@ -16,9 +16,9 @@ enum {
     TUNE_WHY = 200  /* bytes of an error in words, with the terminating zero */
 };
 
-#define TUNE_DENSITY 0.05 /* assumed if the file does not say */
+#define TUNE_DENSITY 0.05 /* the default */
 
-/* Ranks on nodes, as they were when a part of the file was measured. No two shapes of a file have the same ranks and
+/* The ranks and nodes with which a part of the file was measured. No two shapes of a file have the same ranks and
  * nodes. */
 struct tune_shape {
     int ranks, cores; /* cores: of a node, shared by all its ranks */
@@ -31,14 +31,14 @@ struct tune_point {
     uint64_t bytes; /* dense, of the larger buffer */
     double density; /* of one rank's data, in (0, 1] */
     struct model_candidate candidate;
-    char native[TUNE_TEXT]; /* the native call: which of its algorithms; "": not said, or not the native collective's */
+    char native[TUNE_TEXT]; /* the native call's algorithm; "": not set, or not the native collective's */
     double seconds, spread; /* the median, and half of the interquartile range */
     int shape;              /* index of the shape that it was measured at */
     int line;               /* of the file; 0: not read from one */
-    double residual;        /* seconds / what the model says; 0: not computed yet (pici_tune_seconds does that) */
+    double residual;        /* seconds / the model's prediction; 0: not computed yet (pici_tune_seconds does that) */
 };
 
-/* Sparsities up to which something is dense, that a file may say. The first POLICY_LINKS are those of reducing. */
+/* Thresholds that a file may set: the sparsity up to which data is dense. The first POLICY_LINKS are for reducing. */
 enum tune_threshold {
     TUNE_INTER = POLICY_INTER,
     TUNE_INTRA = POLICY_INTRA,
@@ -56,7 +56,7 @@ extern const char *const pici_tune_threshold_names[TUNE_THRESHOLDS + 1]; /* in f
 
 struct tune {
     char date[TUNE_TEXT];                                                           /* 2026-11-22T20:10:00Z */
-    char pici[TUNE_TEXT], transport[TUNE_TEXT], library[TUNE_TEXT], cpu[TUNE_TEXT]; /* for people; "": not said */
+    char pici[TUNE_TEXT], transport[TUNE_TEXT], library[TUNE_TEXT], cpu[TUNE_TEXT]; /* for people; "": not set */
     struct model_machine machine;
     struct tune_shape *shapes; /* [shape_count], at least one; by rising ranks, then nodes */
     int shape_count;
@@ -68,11 +68,11 @@ struct tune {
 };
 
 /* Read a file of size bytes. Every rule of formats/tune.md is checked. On success the caller frees it with
- * pici_tune_free. PICI_E_CORRUPT: it is no valid file, and reason [TUNE_WHY] says in words what is wrong, with the
- * number of the line. PICI_E_VERSION: it has another version. PICI_E_NOMEM. On an error *tune is empty. */
+ * pici_tune_free. PICI_E_CORRUPT: the file is invalid, and reason [TUNE_WHY] describes the error, with the number of
+ * the line. PICI_E_VERSION: it has another version. PICI_E_NOMEM. On an error *tune is empty. */
 enum pici_status pici_tune_read(struct tune *, const void *bytes, size_t size, char *reason);
 
-/* Read a file at a path. PICI_E_IO: it cannot be read, and reason says what the system does. */
+/* Read a file at a path. PICI_E_IO: it cannot be read, and reason has the system's error message. */
 enum pici_status pici_tune_open(struct tune *, const char *path, char *reason);
 
 /* Write a file into memory: *output [*size bytes] is the caller's to free. Reading it gives the same numbers, bit for
@@ -84,24 +84,25 @@ enum pici_status pici_tune_write(struct tune *, uint8_t **output, size_t *size, 
  * together they have too many points or shapes; reason [TUNE_WHY]. PICI_E_NOMEM. On an error *output is empty. */
 enum pici_status pici_tune_merge(struct tune *output, const struct tune *const *files, int count, char *reason);
 
-/* The file with the shape of the most nodes, then ranks, and that shape; the first of several. NULL: none has a
- * shape. */
+/* The file that has the shape with the most nodes, then ranks, and that shape; the first of several. NULL: no file has
+ * a shape. */
 const struct tune *pici_tune_largest(const struct tune *const *files, int count, struct tune_shape *);
 
-void pici_tune_free(struct tune *); /* then it is empty */
+void pici_tune_free(struct tune *); /* leaves it empty */
 
-/* The order of points: < 0, 0 or > 0. 0: the same measurement, of which a file has only one. */
+/* The order of points: < 0, 0 or > 0. 0: the same measurement; a file has only one of each. */
 int pici_tune_order(const struct tune_point *, const struct tune_point *);
 /* Bring points into that order, which pici_tune_seconds needs, after points were added. */
 void pici_tune_sort(struct tune *);
 
-/* Seconds of a call: what the model says, times the residual (measured / model) at the file's points of this candidate
- * and collective, interpolated in log bytes, log density and log ranks; nearest beyond them; between 1/4 and 4. < 0:
- * the candidate cannot do the call. The same on all ranks whatever their CPUs: only +, -, * and / on doubles, in a
- * fixed order, and the library is compiled without contraction (Makefile). */
+/* Seconds of a call: the model's prediction, times the residual (measured / model) at the file's points of this
+ * candidate and collective. The residual is interpolated in log bytes, log density and log ranks, is the nearest
+ * point's beyond them, and stays between 1/4 and 4. < 0: the candidate cannot do the call. The same on all ranks, on
+ * any CPUs: only +, -, * and / on doubles, in a fixed order, and the library is compiled without contraction
+ * (Makefile). */
 double pici_tune_seconds(struct tune *, const struct model_call *, const struct model_candidate *);
 
-/* < 0: the file does not say it. */
+/* < 0: the file does not set it. */
 float pici_tune_threshold(const struct tune *, enum tune_threshold);
 
 /* The logarithm to base 2 of a normal number above 0, within 1e-12; the same on every CPU. */

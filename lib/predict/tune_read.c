@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Reading a tune file. A line is cut into words, its first word says what it is, and each kind of line has a function.
- * What lines say about each other (points and their shapes, duplicates) is checked at the end. */
+ * Reading a tune file. The reader cuts a line into words. The first word is the kind of line, and each kind has a
+ * function. At the end, the reader checks relations between lines (points and their shapes, duplicates). */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ struct word {
     int quoted;
 };
 
-/* Ranks and nodes that a point says it was measured with; 0: not said. */
+/* The ranks and nodes with which a point was measured; 0: not set. */
 struct measured_at {
     int ranks, nodes;
 };
@@ -55,7 +55,7 @@ fail_at(struct reader *reader, int line, const char *format, ...)
     return PICI_E_CORRUPT;
 }
 
-/* Words are printed in errors: as format and arguments of printf. */
+/* Print words in errors: printf formats and arguments. */
 #define WORD "\"%.*s\""
 #define SHOW(word) (int)((word).size < SHOWN ? (word).size : SHOWN), (word).text
 #define FAIL(r, ...) fail_at(r, (r)->line, __VA_ARGS__)
@@ -83,7 +83,7 @@ static int is_control(char character)
     return ((unsigned char)character < ' ' && character != '\t') || character == 0x7f;
 }
 
-/* One word at *position, which is no space; *position moves behind it. */
+/* Read one word at *position, which is no space, and move *position behind it. */
 static enum pici_status read_word(struct reader *reader, const char **position, const char *end)
 {
     struct word *word = &reader->word[reader->words++];
@@ -163,7 +163,7 @@ static enum pici_status read_density(struct reader *reader, int i, double *value
     return FAIL(reader, "the density is above 1: " WORD, SHOW(reader->word[i]));
 }
 
-/* Digits at *cursor, as an integer; 0: there are none, or it is above `most`. */
+/* Read the digits at *cursor as an integer. 0: there are none, or it is above `most`. */
 static int read_digits(const char **cursor, const char *end, uint64_t most, uint64_t *value)
 {
     const char *begin = *cursor;
@@ -232,7 +232,8 @@ static enum pici_status end_of_line(struct reader *reader, int i)
                              : PICI_OK;
 }
 
-/* Pairs of a key and a value, from word i on: value_words[k] is the word of key k's value, 0 if it is not there. */
+/* Read pairs of a key and a value, from word i on. value_words[k] becomes the word of key k's value, 0 if the key is
+ * missing. */
 static enum pici_status read_pairs(struct reader *reader, int i, const char *const *keys, int *value_words)
 {
     for (int k = 0; keys[k]; k++)
@@ -295,7 +296,7 @@ static enum pici_status read_made(struct reader *reader)
     return status;
 }
 
-/* The ranks of each node, with commas. */
+/* Read the ranks of each node, separated by commas. */
 static enum pici_status read_map(struct reader *reader, const struct word *word, struct tune_shape *shape)
 {
     const char *cursor = word->text, *end = word->text + word->size;
@@ -386,7 +387,7 @@ static enum pici_status read_agree(struct reader *reader)
     return status ? status : read_int(reader, value_words[0], keys[0], 2, RANKS_MOST, &machine->agree_ranks);
 }
 
-/* What a tile takes more than an empty one: it may be less, but no tile takes less than no time. */
+/* Read the additional time of a tile over an empty one. It may be negative, but no tile takes less than no time. */
 static enum pici_status read_more(struct reader *reader, int i, double empty, double *value)
 {
     static const char quantity[] = "time at a density";
@@ -434,7 +435,7 @@ static enum pici_status read_codec(struct reader *reader)
     return status ? status : end_of_line(reader, 5 + MODEL_POINTS);
 }
 
-/* Word i: an algorithm, "native", or "native:" and which of its algorithms. */
+/* Read word i: an algorithm, "native", or "native:" and the native collective's algorithm. */
 static enum pici_status read_candidate(struct reader *reader, int i, struct tune_point *point)
 {
     static const char native[] = "native", old_native[] = "vendor"; /* until version 0.3 */
@@ -563,7 +564,7 @@ static enum pici_status read_threshold(struct reader *reader)
     return status;
 }
 
-/* The last line. from: where it begins. */
+/* Read the last line. from: where it begins. */
 static enum pici_status read_end(struct reader *reader, const char *from)
 {
     uint64_t said = 0;
@@ -628,7 +629,7 @@ static enum pici_status read_lines(struct reader *reader)
     return status;
 }
 
-/* ---- what lines say about each other */
+/* ---- relations between lines */
 
 static enum pici_status find_shapes(struct reader *reader)
 {
@@ -666,7 +667,7 @@ static enum pici_status find_duplicates(struct reader *reader)
     return PICI_OK;
 }
 
-/* How many lines there can be of a kind: no more than this, so no number of the file says how much is allocated. */
+/* The most lines of a kind that there can be. So no number in the file determines how much is allocated. */
 static size_t count_lines(const char *cursor, const char *end, const char *word, size_t most)
 {
     size_t lines = 0;
@@ -682,7 +683,7 @@ static size_t count_lines(const char *cursor, const char *end, const char *word,
     return lines;
 }
 
-/* What is done to packed blocks, where no line says, takes as much more than for hybrid ones as in the built-in
+/* Without a line for packed blocks, assumes that their additional time over hybrid ones is that of the built-in
  * constants: files of 0.2 have no such lines. */
 static void assume_packed(struct reader *reader)
 {
@@ -736,7 +737,7 @@ enum pici_status pici_tune_read(struct tune *tune, const void *bytes, size_t siz
 enum pici_status pici_tune_open(struct tune *tune, const char *path, char *reason)
 {
     FILE *file = fopen(path, "rb");
-    uint8_t *bytes = file ? malloc(TUNE_BYTES_MOST + 1) : NULL; /* one more tells a file that is too long */
+    uint8_t *bytes = file ? malloc(TUNE_BYTES_MOST + 1) : NULL; /* one more byte shows that a file is too long */
     const size_t size = bytes ? fread(bytes, 1, TUNE_BYTES_MOST + 1, file) : 0;
     const int failed = !file || (bytes && ferror(file)), error = errno;
     enum pici_status s = failed ? PICI_E_IO : PICI_E_NOMEM;

@@ -12,7 +12,7 @@
 #include "schedule/registry.h"
 #include "xxh64.h"
 
-/* Text that grows. After a failed allocation at is NULL and nothing is added. */
+/* Text that grows. After a failed allocation, bytes is NULL and nothing is added. */
 struct text {
     char *bytes;
     size_t size, capacity;
@@ -95,7 +95,7 @@ static void put_machine(struct text *target, const struct model_machine *machine
     put(target, "agree");
     put_number(target, machine->agree);
     put(target, " ranks %d\n", machine->agree_ranks);
-    const int formats = machine->packed_measured ? MODEL_FORMATS : PICI_PACKED; /* it is the last */
+    const int formats = machine->packed_measured ? MODEL_FORMATS : PICI_PACKED; /* packed is the last */
     for (int format = 0; format < formats; format++)
         for (int work = format == PICI_DENSE ? MODEL_COUNT : MODEL_ENCODE; work < MODEL_WORKS; work++) {
             const struct model_codec *codec = &machine->codec[format][work];
@@ -172,7 +172,7 @@ enum pici_status pici_tune_write(struct tune *tune, uint8_t **output, size_t *si
         snprintf(reason, TUNE_WHY, "no memory");
         return PICI_E_NOMEM;
     }
-    /* The reader has all rules. */
+    /* The reader checks all rules. */
     enum pici_status status = pici_tune_read(&again, target.bytes, target.size, reason);
     if (!status) {
         pici_tune_free(&again);

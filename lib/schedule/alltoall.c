@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "schedule/alltoall.h"
 
-enum { LONGEST_TOGETHER = 256 << 10 }; /* bytes of a message by node. Longer ones gain nothing, and take memory */
+enum { LONGEST_TOGETHER = 256 << 10 }; /* bytes of a message by node: longer ones take memory and gain nothing */
 
 static int least(int one, int other)
 {
     return one < other ? one : other;
 }
 
-/* Steps of at most ALLTOALL_PEERS distances each, of distances 1 to n - 1. */
+/* The number of steps for distances 1 to n - 1, with at most ALLTOALL_PEERS distances each. */
 static int steps_of(int n)
 {
     return (n - 1 + ALLTOALL_PEERS - 1) / ALLTOALL_PEERS;
 }
 
-/* The distances of a step: from *begin to before the value returned. */
+/* The distances of a step: from *begin up to, but without, the returned value. */
 static int distances(int n, int step, int *begin)
 {
     *begin = 1 + step * ALLTOALL_PEERS;
@@ -94,7 +94,7 @@ static struct shape shape_of(const struct schedule_call *call)
     return shape;
 }
 
-/* Ranks of other nodes to which number j of this node sends, of one node and of all. */
+/* The number of ranks that rank number j of this node sends to: on one other node, and on all of them. */
 static int rail_at(const struct shape *shape, const struct schedule_call *call, int j, int node)
 {
     const int size = nodes_size(call, node);
@@ -109,8 +109,8 @@ static int rail_of(const struct shape *shape, const struct schedule_call *call, 
     return ranks;
 }
 
-/* What goes to the ranks of a rail, in the order in which they are sent to, as this rank's own segments (numbers: -1)
- * or as those of another one, which have these numbers. */
+/* Add the segments for the ranks of rail j, in the order of sending: this rank's own (numbers: -1), or those of another
+ * rank, which are numbered from `numbers` on. */
 static void add_rail(struct schedule_message *message, const struct shape *shape, const struct schedule_call *call,
                      int j, int numbers)
 {
@@ -121,7 +121,7 @@ static void add_rail(struct schedule_message *message, const struct shape *shape
     }
 }
 
-/* The numbers of what number i of this node has passed to this rank begin here. */
+/* The first number of the segments that rank number i of this node passes to this rank. */
 static int passed_by(const struct shape *shape, int i, int rail)
 {
     return 2 * shape->p + i * rail;
@@ -145,7 +145,7 @@ static void inside_step(const struct shape *shape, const struct schedule_call *c
     }
 }
 
-/* Messages to a node, whose ranks are from this place of the rail on, and one from a node. */
+/* Add the messages to a node, whose ranks begin at this place of the rail; and the message from a node. */
 static void send_to_node(const struct shape *shape, const struct schedule_call *call, int node, int place, int rail,
                          struct schedule_step *step)
 {
@@ -196,7 +196,7 @@ static void node_step(const struct schedule *schedule, const struct schedule_cal
     const int inside = steps_of(shape.most), rail = rail_of(&shape, call, shape.number);
     (void)schedule;
     begin_step(step);
-    if (k == 0 && rail) /* what this rank itself has for its rail */
+    if (k == 0 && rail) /* this rank's own segments for its rail */
         add_rail(begin_message(step->send, &step->sends, call->virtual_rank, SEND_ENCODE, KEEP_MESSAGE), &shape, call,
                  shape.number, -1);
     if (k < inside)
@@ -209,7 +209,7 @@ static void node_limits(const struct schedule *schedule, const struct schedule_c
 {
     const struct shape shape = shape_of(call);
     const int inside = least(shape.most - 1, ALLTOALL_PEERS), between = least(shape.nodes - 1, ALLTOALL_PEERS),
-              each = (shape.most + shape.fewest - 1) / shape.fewest; /* ranks of a node, in a rail */
+              each = (shape.most + shape.fewest - 1) / shape.fewest; /* the most ranks of a node in a rail */
     int rail = 0;
     (void)schedule;
     for (int node = 0; node < shape.nodes; node++)

@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * All-to-all: p^2 runs of elements, one from each virtual rank to each. A rank numbers the segments that it has to do
- * with: what it sends to virtual rank d is number d; what it receives from virtual rank s is p + s; what it only passes
- * on has numbers from 2p on. Sender and receiver of a message give its segments other numbers, in the same order.
+ * All-to-all: p^2 runs of elements, one from each virtual rank to each. Each rank numbers its segments: d is its run
+ * for virtual rank d, p + s is the run from virtual rank s, and runs that it only passes on have numbers from 2p on.
+ * The sender and the receiver of a message number its segments differently, but list them in the same order.
  *
- * Pairwise: in the steps, a rank sends to the virtual ranks behind it, the next one first, and receives from those
- * before it, some in each step.
+ * Pairwise: in each step, a rank sends to the next few virtual ranks after it, nearest first, and receives from as many
+ * before it.
  *
- * By node: rank number i of a node first gives number j, in one message, all that goes to those ranks of other nodes
- * whose number is j modulo the ranks of this node, and what goes to number j itself. Then number j sends each of those
- * ranks one message, with the elements of its whole node. So a rank sends fewer and longer messages, and what goes to
- * other nodes crosses their links once. */
+ * By node: first, rank number i of a node sends one message to each number j of that node. It holds the run for number
+ * j itself, and the runs for those ranks of other nodes whose number is j modulo the ranks of this node. Then number j
+ * sends each of those ranks one message, with the runs of its whole node. So a rank sends fewer and longer messages,
+ * and each run crosses the links between nodes once. */
 #ifndef PICI_LIB_SCHEDULE_ALLTOALL_H
 #define PICI_LIB_SCHEDULE_ALLTOALL_H
 
 #include "schedule/schedule.h"
 
-enum { ALLTOALL_ID = 254, ALLTOALL_NODES_ID = 253 }; /* in messages, in place of an algorithm's number */
-enum { ALLTOALL_PEERS = 8 };                         /* of a step, that a rank sends to */
+enum { ALLTOALL_ID = 254, ALLTOALL_NODES_ID = 253 }; /* in messages, instead of an algorithm's number */
+enum { ALLTOALL_PEERS = 8 };                         /* the most ranks that a rank sends to in a step */
 
 extern const struct schedule pici_schedule_alltoall, pici_schedule_alltoall_nodes;
 
-/* The schedule of a call whose longest run has so many bytes. */
+/* The schedule of a call whose longest run has longest_bytes bytes. */
 const struct schedule *pici_alltoall_choose(const struct schedule_call *, uint64_t longest_bytes);
 
-/* How many numbers segments have on this virtual rank. */
+/* The count of segment numbers on this virtual rank. */
 int pici_alltoall_segments(const struct schedule *, const struct schedule_call *);
 
 /* Messages that this virtual rank sends, and runs in them, by link: 0 inside a node, 1 between nodes. */

@@ -11,11 +11,11 @@ void pici_balance_even(struct schedule_balance *balance, uint64_t n)
         balance->first[i] = n / BALANCE_RANGES * i + n % BALANCE_RANGES * i / BALANCE_RANGES;
 }
 
-/* The nonzeros of the sum of `ranks` ranges of so many elements, as a fraction of all ranks' nonzeros, in parts of ONE:
- * (1 - (1 - d)^ranks) / (ranks * d), where d is the density of one of them. */
+/* The expected nonzeros of the sum of `ranks` ranges, each with this many elements, as a fraction of all ranks'
+ * nonzeros, in parts of ONE: (1 - (1 - d)^ranks) / (ranks * d), where d is the density of one range. */
 static uint64_t united(uint64_t nonzeros, uint64_t elements, int ranks)
 {
-    enum { BITS = 31, RARE = 1 << 10 /* below, hardly any are at one position */ };
+    enum { BITS = 31, RARE = 1 << 10 /* below, hardly any nonzeros share a position */ };
     const uint64_t all = UINT64_C(1) << BITS;
     uint64_t part = nonzeros / (uint64_t)ranks, none = all, square;
     if (part >= elements)
@@ -46,7 +46,8 @@ void pici_balance_weigh(struct schedule_balance *balance, const uint64_t nonzero
         most = nonzeros[i] > most ? nonzeros[i] : most;
     while (most >> large >> 40)
         large++;
-    for (int i = 0; i < BALANCE_RANGES; i++) { /* each once on the way in, and its sum once for each other rank */
+    for (int i = 0; i < BALANCE_RANGES; i++) { /* each nonzero travels once to the owner, and its sum once to each other
+                                                * rank */
         const uint64_t elements = balance->first[i + 1] - balance->first[i];
         const uint64_t times = (ONE + others * united(nonzeros[i], elements, ranks)) / (uint64_t)ranks;
         weight[i] = elements ? (nonzeros[i] >> large) * times : 0;
@@ -60,7 +61,7 @@ void pici_balance_weigh(struct schedule_balance *balance, const uint64_t nonzero
     balance->unit = n / (uint64_t)ranks >= UNIT * UNIT ? UNIT : 1;
 }
 
-/* The range with an element, or with a weight: the last that does not begin behind it. */
+/* The range that contains an element, or a weight: the last one that begins at or before it. */
 static int range_of(const uint64_t begin[BALANCE_RANGES + 1], uint64_t what)
 {
     int low = 0, high = BALANCE_RANGES;

@@ -32,8 +32,8 @@ static void begin_step(struct schedule_step *step)
 
 /* ---- trees */
 
-/* What a virtual rank does with the data in a step of a pattern: sends it to one and receives it from one, or -1; and
- * whether it sends it again in a later step. */
+/* The part of a virtual rank in a step of a pattern: the virtual ranks that it sends to and receives from, or -1; and
+ * whether it sends again in a later step. */
 struct hop {
     int to, from, again;
 };
@@ -58,13 +58,13 @@ static struct hop hop_of(const struct schedule_pattern *pattern, int p, int r, i
     return hop;
 }
 
-/* A tree between nodes, among one virtual rank of each, and then one inside each node, from that virtual rank. Flat:
- * one node. */
+/* A tree between nodes, among one virtual rank of each; then a tree inside each node, from that virtual rank. A flat
+ * tree has one node. */
 struct tree {
     const struct schedule_pattern *inside, *between;
     struct schedule_call call; /* flat: without nodes */
     int nodes, between_steps, inside_steps;
-    int node, first, size, root_node, rail; /* this virtual rank's node; the root's, and its number on it */
+    int node, first, size, root_node, rail; /* this virtual rank's node; the root's node, and the root's number on it */
 };
 
 static struct tree tree_of(const struct schedule *schedule, const struct schedule_call *call)
@@ -87,7 +87,7 @@ static struct tree tree_of(const struct schedule *schedule, const struct schedul
     return tree;
 }
 
-/* The virtual rank that has the data of a node first. */
+/* The first virtual rank of a node that gets the data. */
 static int head_of(const struct tree *tree, int node)
 {
     return nodes_begin(&tree->call, node) + tree->rail % nodes_size(&tree->call, node);
@@ -132,15 +132,15 @@ void pici_tree_limits(const struct schedule *schedule, const struct schedule_cal
         *limits = (struct schedule_limits){.sends = 1, .receives = 1, .segments = 1, .kept = call->ranks > 2};
 }
 
-/* ---- scatter and gather. The root takes part in the gather, so that it is the same for all roots. It gets back only
- * what it has to forward, and does not decode that. */
+/* ---- scatter and gather. The root takes part in the gather, which is then the same for all roots. The root receives
+ * only segments that it must forward, and does not decode them. */
 
 static int scatter_steps(const struct schedule_call *call)
 {
     return call->ranks - 1;
 }
 
-/* Whether two runs of segments have one in common. */
+/* Whether two runs share a segment. */
 static int meet(int one, int many, int other, int others, int p)
 {
     return modulo(other - one, p) < many || modulo(one - other, p) < others;
@@ -148,8 +148,8 @@ static int meet(int one, int many, int other, int others, int p)
 
 static int forwards(const struct schedule_call *, int r, int first, int count, int k);
 
-/* Whether the message that a virtual rank sends in step k of the gather is left out: the root has these segments, and
- * forwards none of them. */
+/* Whether to leave out the message of a virtual rank in step k of the gather: it goes to the root, which has these
+ * segments and forwards none of them. */
 static int left_out(const struct schedule_call *call, const struct schedule_run *run, int k)
 {
     return run->to == call->root && !forwards(call, call->root, run->send_first, run->count, k);

@@ -3,9 +3,9 @@
  * p2 is the largest power of two up to p, and rem = p - p2. Virtual ranks below 2 * rem are pairs. In the first step
  * the even virtual rank of each pair sends its contribution to the odd one, and is absent until the last step, in which
  * it receives the result. The p2 others have numbers v, in the order of their virtual ranks. In step t of log2 p2
- * exchanges, v and v xor 2^t send each other their sums. Both compute the same: the sum of the lower virtual rank, to
- * which that of the higher virtual rank is added. So all have the same bytes, though addition is not exactly
- * commutative (of two NaNs the first stays). */
+ * exchanges, v and v xor 2^t send each other their sums. Both compute the same: they add the sum of the higher virtual
+ * rank to the sum of the lower one. So all have the same bytes, though addition is not exactly commutative (of two NaNs
+ * the first stays). */
 #include "schedule/doubling.h"
 
 #include "schedule/traffic.h"
@@ -108,10 +108,10 @@ void pici_doubling_limits(const struct schedule *schedule, const struct schedule
         *limits = (struct schedule_limits){.sends = 1, .receives = 1, .segments = 1, .kept = 1, .sums_in_recv = 1};
 }
 
-/* ---- what is sent */
+/* ---- traffic */
 
-/* The virtual rank that one sends to in exchange t; before all (t < 0) in the first step, after all in the last one. <
- * 0: none. */
+/* The virtual rank that a virtual rank sends to in exchange t. t < 0 is the step before all exchanges, t == exchanges
+ * the step after them. Returns < 0 for none. */
 static int peer_of(const struct shape *shape, int virtual_rank, int t)
 {
     const int v = number_of(shape, virtual_rank);

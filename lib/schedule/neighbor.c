@@ -18,8 +18,8 @@ struct planner {
     struct neighbor_entries sent, received;
     size_t debts, pairs; /* room in the next arrays */
     uint64_t *owes,
-        *owes_anyway; /* [debts] rows of bits of one half for each virtual rank of a half: what holders in the
-                                   * one half owe to it, and holders in it themselves */
+        *owes_anyway; /* [debts] for each holder, a row of bits: the virtual ranks of `target` that it owes blocks, for
+                       * holders in `from` and in `target` itself */
     uint16_t *weight; /* [pairs] of a virtual rank and an agent */
     uint32_t *order;  /* [pairs] by falling weight */
     int *agent;       /* [ranks] */
@@ -48,7 +48,7 @@ static const uint64_t *row(const struct planner *planner, int owner)
     return planner->graph->rows + (size_t)owner * planner->graph->words;
 }
 
-/* The words of a row in which a range has bits, and which bits of such a word are the range's. */
+/* The words of a row that contain bits of a range, and the mask of the range's bits in such a word. */
 static size_t first_word(struct range range)
 {
     return (size_t)range.low / 64;
@@ -99,7 +99,7 @@ static void hash_add(struct planner *planner, uint64_t block)
     *hash ^= *hash >> 29;
 }
 
-/* A block goes from one virtual rank to another; first: as the first of its message. */
+/* Pass a block from one virtual rank to another. first: it is the first block of its message. */
 static void pass(struct planner *planner, int step, int from, int target, int block, int first)
 {
     struct neighbor_counts *counts = &planner->route->counts;
@@ -131,8 +131,7 @@ static void pass(struct planner *planner, int step, int from, int target, int bl
         pici_neighbor_entry(&planner->received, step, from, block);
 }
 
-/* A block goes from its holder to those of its destinations that are in a range, but for the holder, in the last
- * step. */
+/* In the last step, pass a block from its holder to its destinations in a range, except the holder. */
 static void finish(struct planner *planner, int holder, int block, struct range range)
 {
     const uint64_t *destinations = row(planner, block);
@@ -181,7 +180,7 @@ static int grow(struct planner *planner, struct range from, struct range target)
     return planner->owes && planner->owes_anyway && planner->weight && planner->order;
 }
 
-/* What the holders of each half owe to virtual ranks of `target`. */
+/* Find the virtual ranks of `target` that the holders of each half owe blocks. */
 static void find_debts(struct planner *planner, struct range from, struct range target, const int *holder)
 {
     const size_t words = words_of(target);
@@ -212,7 +211,7 @@ static unsigned weigh(const struct planner *planner, struct range from, struct r
     return weight;
 }
 
-/* Give agents in `target` to virtual ranks of `from`: the pairs of origin and agent by falling weight, then by rising
+/* Match virtual ranks of `from`, the origins, with agents in `target`. Takes pairs by falling weight, then by rising
  * distance, then by rising origin. */
 static void match(struct planner *planner, struct range from, struct range target)
 {
@@ -220,7 +219,7 @@ static void match(struct planner *planner, struct range from, struct range targe
     const int capacity = (size_of(from) + size_of(target) - 1) / size_of(target);
     const size_t pairs = (size_t)most * (size_t)size_of(from);
     uint32_t begin[NEIGHBOR_HALVED_RANKS + 2] = {
-        0}; /* of each weight: where its pairs begin, counted from the heaviest */
+        0}; /* for each weight: where its pairs begin, counted from the heaviest */
     for (size_t pair = 0; pair < pairs; pair++) {
         const int origin = (int)(pair % (size_t)size_of(from)),
                   agent = (int)((pair / (size_t)size_of(from) + (size_t)origin) % (size_t)most);
@@ -256,7 +255,8 @@ static void match(struct planner *planner, struct range from, struct range targe
 
 /* ---- halving */
 
-/* What `from` owes to `target`, at this depth. before: the holders in both; after: those in `target`, from now on. */
+/* Hand over the blocks that `from` owes to `target`, at this depth. before: the holders in both; after: the new holders
+ * in `target`. */
 static void hand_over(struct planner *planner, int depth, struct range from, struct range target, const int *before,
                       int *after)
 {
@@ -278,7 +278,7 @@ static void hand_over(struct planner *planner, int depth, struct range from, str
     }
 }
 
-/* Where a range is cut: at the boundary of a node that is nearest to its middle, or at the middle. */
+/* Where to cut a range: at the node boundary nearest to its middle; inside a node, at the middle. */
 static int cut(const struct schedule_nodes *nodes, struct range range)
 {
     const int low = pici_schedule_node(nodes, range.low), high = pici_schedule_node(nodes, range.high - 1);
@@ -330,7 +330,7 @@ static void halve(struct planner *planner, int depth, struct range range, const 
     free(in_low);
 }
 
-/* ---- all of it */
+/* ---- plans */
 
 static uint64_t count_edges(const struct neighbor_graph *graph)
 {

@@ -38,8 +38,8 @@ static inline size_t pici_neighbor_words(int ranks)
     return ((size_t)ranks + 63) / 64;
 }
 
-/* Of a virtual rank, or of a node: messages and blocks that it sends and receives, by link: 0 inside a node, 1 between.
- * */
+/* The messages and blocks that a virtual rank or a node sends and receives, by link: 0 inside a node, 1 between
+ * nodes. */
 struct neighbor_load {
     uint32_t messages[2][2], blocks[2][2]; /* [0: sent, 1: received][link] */
 };
@@ -51,7 +51,7 @@ struct neighbor_counts {
 /* A message of this virtual rank. */
 struct neighbor_message {
     int peer;
-    int first, count; /* its segments, in the route's */
+    int first, count; /* its segments in the route's array */
     int again; /* sent: 1 + the index, in its step, of an earlier message with the same segments; 0: there is none */
 };
 
@@ -67,8 +67,8 @@ struct neighbor_route {
     uint64_t room_blocks;          /* blocks of all messages for which this virtual rank needs memory */
     struct neighbor_counts counts;
     struct neighbor_load *load; /* [ranks]; NULL: not known */
-    /* [NEIGHBOR_PARTS * nodes] blocks that a node sends to others and receives, by depth, and at last in the last step;
-     * NULL: not known, as if all were of one step */
+    /* [NEIGHBOR_PARTS * nodes] blocks that a node sends to others and receives, by depth; the last part is the last
+     * step. NULL: not known, as if there were one step */
     uint32_t (*part)[2];
     int ranks;
     const struct schedule_nodes *nodes;
@@ -80,7 +80,7 @@ struct neighbor_route *pici_neighbor_halving(const struct neighbor_graph *, int 
 struct neighbor_route *pici_neighbor_direct(const struct neighbor_graph *, int virtual_rank);
 
 /* A direct route from this virtual rank's own lists of virtual ranks, ascending, without itself or repetitions. Counts
- * cover its own messages; there are no loads. */
+ * cover only its own messages; there are no loads. */
 struct neighbor_route *pici_neighbor_lists(const struct schedule_nodes *, int ranks, int virtual_rank,
                                            const int *destination, int destinations, const int *source, int sources);
 void pici_neighbor_free(struct neighbor_route *);
@@ -107,7 +107,7 @@ static const int NEIGHBOR_LAST_STEP = 1 << 30; /* of an entry, until the number 
 
 void pici_neighbor_entry(struct neighbor_entries *, int step, int peer, int segment);
 
-/* Make the route's lists of the entries, which are sorted. Frees both. Returns 0 if there is no memory. */
+/* Sort the entries, make the route's lists from them, and free them. Returns 0 if there is no memory. */
 int pici_neighbor_make_lists(struct neighbor_route *, struct neighbor_entries *sent, struct neighbor_entries *received);
 
 #endif

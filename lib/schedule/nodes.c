@@ -2,14 +2,14 @@
  *
  * Schedules on two levels, for any nodes.
  *
- * Segment l of node i is owned by the node's rank l. Lane l is the segments l of all nodes that have one; on each node
+ * Segment l of node i is owned by the node's rank l. Rail l is the segments l of all nodes that have one. On each node
  * one rank carries it: rank l modulo the node's size. So the ranks of a small node carry several rails.
  *
  * Reduce-scatter: first, on each node, a pattern among its ranks in which "segment j" stands for all segments of the
  * rails that rank j carries. Then, for each rail, a pattern among its carriers in which "segment i" stands for the
- * rail's segment of node i, if there is one. All-gather: the same backwards, first between nodes. The steps inside
- * nodes are as many as the widest node needs; the ranks of smaller ones are idle in the rest of them. A message without
- * segments is not sent. All rails that two ranks share go in one message. */
+ * rail's segment of node i, if there is one. All-gather: the same backwards, first between nodes. The widest node
+ * determines the number of steps inside nodes; the ranks of smaller nodes are idle in the rest of them. A message
+ * without segments is not sent. All rails that two ranks share go in one message. */
 #include "schedule/nodes.h"
 
 #include "schedule/pattern.h"
@@ -63,8 +63,7 @@ int pici_nodes_steps(const struct schedule *schedule, const struct schedule_call
     return phases_of(call) * (levels.inside_steps + levels.between_steps);
 }
 
-/* Put the segments of all rails that the ranks first, first + 1, ... of this node carry into a message to one of
- * them. */
+/* Put into a message with `peer` the segments of all rails that the ranks first, first + 1, ... of this node carry. */
 static void put_inside(const struct nodes_levels *levels, struct schedule_message *message, int peer, int first,
                        int count)
 {
@@ -111,10 +110,9 @@ static struct schedule_message *message_with(struct schedule_message *list, int 
     return &list[(*messages)++];
 }
 
-/* Put the segments of nodes first, first + 1, ... in the rails that this rank carries into messages with the carriers
- * on another node. Returns how many messages there are. In the first rail of a message are all nodes that are in any
- * rail of it; of the segments of a run, the sum of the first has the most contributions, among which are those of each
- * other. */
+/* Put the segments of nodes first, first + 1, ..., in the rails that this rank carries, into messages with the carriers
+ * on another node. Returns the number of messages. The first rail of a message has all nodes that its other rails have.
+ * The sum of a run's first segment has the contributions of all its other sums, so it has the most. */
 static int put_between(const struct nodes_levels *levels, struct schedule_message *list, int peer, int sender,
                        int first, int count, enum schedule_phase phase, int k)
 {

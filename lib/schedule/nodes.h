@@ -9,7 +9,7 @@
 /* The pattern inside nodes, and how many ranks the widest node has. */
 const struct schedule_pattern *pici_nodes_inside(const struct schedule_call *, int *widest);
 
-/* Those of a schedule whose `reduce` is the pattern between nodes. */
+/* For schedules whose `reduce` is the pattern between nodes. */
 int pici_nodes_steps(const struct schedule *, const struct schedule_call *);
 void pici_nodes_step(const struct schedule *, const struct schedule_call *, int k, struct schedule_step *);
 void pici_nodes_limits(const struct schedule *, const struct schedule_call *, struct schedule_limits *);
@@ -17,7 +17,7 @@ void pici_nodes_traffic(const struct schedule *, const struct schedule_call *, s
 
 /* ---- for nodes_limits.c and nodes_traffic.c */
 
-/* A schedule at work: its patterns and what they are applied to. */
+/* A schedule applied to a call: its patterns, and their inputs. */
 struct nodes_levels {
     const struct schedule_call *call;
     const struct schedule_pattern *inside, *between;

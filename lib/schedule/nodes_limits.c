@@ -25,8 +25,8 @@ static int divisor(int one, int other)
     return one;
 }
 
-/* Segments of a message inside a node of so many ranks: those of the rails of as many ranks as the pattern's messages
- * have segments. The first ranks carry the most rails. */
+/* The most segments of a message inside a node of `size` ranks: those of the rails of the first ranks, which carry the
+ * most rails. There are as many such ranks as a message of the pattern has segments. */
 static int64_t most_inside(const struct nodes_levels *levels, int size)
 {
     const int ranks = pici_pattern_widest(levels->inside, size);
@@ -54,7 +54,7 @@ static void limits_inside(const struct nodes_levels *levels, struct schedule_lim
         int seen = 0;
         while (nodes_size(levels->call, seen) != size)
             seen++;
-        /* as another, or alone */
+        /* this size was seen before, or has no messages */
         if (seen < i || size == 1)
             continue;
         const int64_t segments = most_inside(levels, size);
@@ -65,14 +65,14 @@ static void limits_inside(const struct nodes_levels *levels, struct schedule_lim
     }
 }
 
-/* Ranks of the widest node but this one. */
+/* The ranks of the widest node other than this one. */
 static int widest_but(const struct nodes_levels *levels, int node)
 {
     return nodes_size(levels->call, node) == levels->rails ? levels->second : levels->rails;
 }
 
-/* The messages of a step between two nodes. `count` nodes have segments in them, in so many rails at the most. A rank
- * of the one node and a rank of the other share the rails at distances of the least common multiple of the sizes. */
+/* Raise the limits to the messages of a step between two nodes, with segments of `count` nodes in at most `rails`
+ * rails. Two ranks on different nodes share rails at distances of the least common multiple of the nodes' sizes. */
 static void limits_of_pair(const struct nodes_levels *levels, struct schedule_limits *limits, int from, int target,
                            int count, int rails)
 {
@@ -97,8 +97,9 @@ static void limits_between(const struct nodes_levels *levels, struct schedule_li
         }
 }
 
-/* Sums of a rank that is alone on its node, and blocks that it keeps apart. With the ring it has those of one node at a
- * time: not of the node before, which sends the sums, nor of the next one, to which the blocks are forwarded. */
+/* The sums of a rank that is alone on its node, and the blocks that it keeps apart. With the ring, these belong to one
+ * node at a time. Sums are never the previous node's, which sends them; blocks are never the next node's, which
+ * receives them. */
 static void limits_alone(const struct nodes_levels *levels, int *sums, int *kept)
 {
     const int each = levels->between->logarithmic, widest_run = pici_pattern_widest(levels->between, levels->nodes),

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What schedules on two levels send, by closed forms. Inside a node, what stands for a segment is all rails that a rank
- * carries; between nodes, for each rail, the segments of a node. */
+ * The traffic of schedules on two levels, in closed form. Inside a node, a segment of the pattern stands for all rails
+ * that a rank carries; between nodes, for the segments of a node in each rail. */
 #include "schedule/nodes.h"
 #include "schedule/pattern.h"
 #include "schedule/traffic.h"
 
 enum {
-    LOOKS = 32, /* steps between uneven nodes that are looked at, of those that are alike */
-    NODES = 256 /* uneven nodes that are looked at */
+    LOOKS = 32, /* steps examined between uneven nodes, of steps that are alike */
+    NODES = 256 /* uneven nodes examined */
 };
 
 struct levels {
     struct nodes_levels base;
-    int looked; /* nodes that are looked at; 1: all are alike */
+    int looked; /* nodes examined; 1: all are alike */
     int fair;   /* each node owns the same fraction; else each rank */
 };
 
@@ -24,7 +24,7 @@ static double fraction_of(const struct levels *levels, int node)
                         : 1.0 / levels->base.call->ranks;
 }
 
-/* Add up the segments of those rails l for which l mod carriers < count. */
+/* Add up the segments of all rails l with l mod carriers < count. */
 static void rails(const struct levels *levels, int carriers, int count, double *fraction, double *segments)
 {
     *fraction = *segments = 0;
@@ -37,7 +37,7 @@ static void rails(const struct levels *levels, int carriers, int count, double *
     }
 }
 
-/* Step k inside nodes, on all that have so many steps. */
+/* Add step k inside nodes, for all nodes with more than k steps. */
 static void inner_step(const struct levels *levels, int k, struct traffic_step *step)
 {
     struct schedule_run run;
@@ -55,7 +55,7 @@ static void inner_step(const struct levels *levels, int k, struct traffic_step *
     }
 }
 
-/* What a rank of node i carries of the segments of `count` nodes from `first` on, and what the node does. */
+/* The segments of `count` nodes, from `first` on, that a rank of node i carries, and that the node carries. */
 static void outer_run(const struct levels *levels, int i, int first, int count, struct traffic_load *rank_load,
                       double *node)
 {
@@ -77,7 +77,7 @@ static void outer_run(const struct levels *levels, int i, int first, int count, 
     }
 }
 
-/* Step k between nodes. */
+/* Add step k between nodes. */
 static void outer_step(const struct levels *levels, int k, struct traffic_step *step)
 {
     struct schedule_run run;
@@ -95,7 +95,7 @@ static void outer_step(const struct levels *levels, int k, struct traffic_step *
     }
 }
 
-/* Contributions, of as many virtual ranks, in the sum that a virtual rank sends first in step k of a reduce-scatter. */
+/* The contributions, one per virtual rank, in the first sum that a virtual rank sends in step k of a reduce-scatter. */
 static int summed(const struct schedule_pattern *pattern, int p, int k)
 {
     struct schedule_run run;

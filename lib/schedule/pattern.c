@@ -4,8 +4,8 @@
 #include "schedule/traffic.h"
 
 enum {
-    SMALL_SHARE = 32 << 10, /* bytes a rank up to which few steps matter more than few links crossed */
-    EDGE = 24               /* steps of split at either end that are unlike others */
+    SMALL_SHARE = 32 << 10, /* bytes per rank: up to this, few steps matter more than few crossed links */
+    EDGE = 24               /* steps at either end of split that differ from the others */
 };
 
 /* (a + b) mod p, 0 <= a < p, -p <= b <= p */
@@ -28,7 +28,7 @@ static void ring(struct schedule_run *run, int p, int r, int k)
     run->count = 1;
 }
 
-/* What a virtual rank sums before step k of the recursive pattern: so many segments, its own first. */
+/* The number of segments that a virtual rank sums before step k of the recursive pattern, its own first. */
 static int recursive_had(int p, int k)
 {
     return ((p - 1) >> k) + 1;
@@ -71,7 +71,7 @@ static int alike_none(int p, int k)
     return 1;
 }
 
-/* In the middle, which nodes a message leaves hardly depends on how far it goes. */
+/* In the middle, the distance of a message hardly changes which nodes it leaves. */
 static int alike_inside(int p, int k)
 {
     return k >= EDGE && k + 1 < p - EDGE ? p - EDGE - 1 - k : 1;
@@ -281,9 +281,9 @@ void pici_two_phase_limits(const struct schedule *schedule, const struct schedul
     }
 }
 
-/* ---- what they send: in each step a virtual rank sends `count` of the p segments to the one that is `offset` ahead */
+/* ---- traffic: in each step a virtual rank sends `count` of the p segments to the one that is `offset` ahead */
 
-/* How many of the node_ranks ranks of a node send out of it. */
+/* The number of ranks of a node that send out of it. */
 static int crossing(int node_ranks, int offset, int p)
 {
     const int ahead = node_ranks > offset ? node_ranks - offset : 0;
@@ -305,7 +305,7 @@ static void circulant(const struct schedule_call *call, int nodes, int offset, i
     step->receive_fraction = fraction;
 }
 
-/* The steps of a gather are backwards. */
+/* Reverse the steps, for a gather. */
 static void turn(struct traffic_step *first, int count)
 {
     for (int i = 0, j = count - 1; i < j; i++, j--) {

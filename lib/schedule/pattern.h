@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Patterns: a reduce-scatter among p virtual ranks in which each virtual rank sends one message and receives one in a
- * step, of a run of segments that wraps around; and the all-gather that follows from it. Schedules are made of
- * patterns. */
+ * Patterns are the parts of schedules: a reduce-scatter among p virtual ranks, and the all-gather that follows from it.
+ * In each step, a virtual rank sends one message and receives one. Each message has a run of segments, which may wrap
+ * around. */
 #ifndef PICI_LIB_SCHEDULE_PATTERN_H
 #define PICI_LIB_SCHEDULE_PATTERN_H
 
@@ -21,7 +21,8 @@ struct schedule_pattern {
     int logarithmic; /* ceil(log2 p) steps with up to p/2 segments each; else p - 1 steps with one */
     enum pattern_amount sums, kept;
     void (*run)(struct schedule_run *, int p, int r, int k); /* of reduce-scatter; keep_* are not written */
-    int (*alike)(int p, int k);                              /* how many steps from k on send alike, or nearly */
+    int (*alike)(int p, int k);                              /* the number of steps from k on that send alike, or
+                                                              * nearly */
     int (*contributions)(int p, int k);                      /* the most that a sum in a message of step k can have */
     /* Contributions in the sum of the segment that virtual rank r sends in step k of reduce-scatter, if virtual rank i
      * begins with begin[i + 1] - begin[i] contributions; begin NULL: with one each. */
@@ -40,7 +41,7 @@ void pici_pattern_run(struct schedule_run *, const struct schedule_pattern *, en
 /* The recursive pattern for up to 32 KiB a rank, else the ring. */
 const struct schedule_pattern *pici_pattern_by_size(const struct schedule_call *);
 
-/* Schedules whose phases are a pattern each: their `reduce`, and their `gather`. If gather is NULL: by size. */
+/* Schedules with one pattern per phase: `reduce` and `gather`. gather NULL: chosen by size. */
 int pici_two_phase_steps(const struct schedule *, const struct schedule_call *);
 void pici_two_phase_step(const struct schedule *, const struct schedule_call *, int k, struct schedule_step *);
 void pici_two_phase_limits(const struct schedule *, const struct schedule_call *, struct schedule_limits *);

@@ -7,10 +7,9 @@
 #include "schedule/pattern.h"
 
 enum {
-    DOUBLING_UP_TO = 64 << 10, /* bytes */
-    DOUBLING_MORE_UP_TO =
-        16 << 10,              /* bytes that a rank sends in addition to the recursive algorithm's, of dense data */
-    FEW_STEPS_BELOW = 32 << 10 /* bytes a rank */
+    DOUBLING_UP_TO = 64 << 10,      /* bytes */
+    DOUBLING_MORE_UP_TO = 16 << 10, /* dense bytes that a rank may send in addition to the recursive algorithm's */
+    FEW_STEPS_BELOW = 32 << 10      /* bytes a rank */
 };
 
 enum {
@@ -147,8 +146,8 @@ const struct schedule *pici_schedule_for(enum pici_algorithm number, enum pici_c
     return schedule && schedule->collectives >> collective & 1 ? schedule : NULL;
 }
 
-/* Whether doubling is for an all-reduce of so many bytes. A rank sends them log2 p times, where by the recursive
- * algorithm it sends 2 (p - 1) / p times as much in twice as many steps. */
+/* Whether doubling suits an all-reduce of `bytes` bytes. With doubling, a rank sends them log2 p times. With the
+ * recursive algorithm, it sends 2 (p - 1) / p times as much, in twice as many steps. */
 static int is_small(uint64_t bytes, int p)
 {
     uint64_t times = 0; /* p log2 p */
@@ -164,11 +163,11 @@ static int has_two_levels(int ranks, int nodes)
     return nodes > 1 && nodes < ranks;
 }
 
-/* For a small all-reduce among a power of two of ranks, doubling, which has the fewest steps. Where several ranks share
- * a node's link, two levels: every element crosses each link between nodes as seldom as it can. Otherwise, for little
- * data the recursive algorithm, which has few steps; else the ring, whose messages go to neighbours, so that a dense
- * run reaches the links' speed. A broadcast of much data where links are not shared is divided, so that no rank has to
- * send all of it several times; where they are, it passes from node to node. */
+/* A small all-reduce among a power of two of ranks takes doubling, which has the fewest steps. If several ranks share a
+ * node's link, larger data takes two levels, which cross the links between nodes as rarely as possible. Otherwise
+ * little data takes the recursive algorithm, which has few steps. The rest takes the ring, whose messages go to
+ * neighbours, so that dense data reaches the links' speed. A broadcast of much data goes from node to node if links are
+ * shared; else it is divided, so that no rank sends all of it several times. */
 enum pici_algorithm pici_schedule_usual(const struct schedule_call *call, int paired_only, int undivided)
 {
     const uint64_t few = (uint64_t)call->ranks * FEW_STEPS_BELOW;

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { TILE = 4096, TILES_MIN = 64 /* segments of so many tiles or more begin at a tile */ };
+enum { TILE = 4096, TILES_MIN = 64 /* segments of at least this many tiles begin at a tile */ };
 
 /* ---- memory of a step */
 

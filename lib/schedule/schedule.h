@@ -122,7 +122,7 @@ struct schedule {
     const char *name;     /* in the environment, on command lines and in tune files */
     const char *doc;      /* the steps of a phase, and their messages: its row in algorithms.md */
     unsigned collectives; /* the collectives that it supports: bits 1 << enum pici_collective */
-    unsigned usual;       /* those for which pici_schedule_usual may take it */
+    unsigned usual;       /* collectives for which pici_schedule_usual may choose it */
     enum schedule_paired paired;
     int undivided;      /* the data is one segment */
     int with_agreement; /* among a power of two of ranks, its steps have the same peers as the rounds of the call
@@ -149,8 +149,8 @@ void pici_schedule_step_init(struct schedule_step *, const struct schedule_limit
  * multiple of 4096 (the last ends at n). Any n. */
 void pici_schedule_segment(uint64_t n, int p, int i, uint64_t *first, uint64_t *count);
 
-/* The same where each node owns an equal segment, which is cut in the same way for its virtual ranks, in their order.
- * */
+/* Like pici_schedule_segment, but each node owns an equal segment, which its virtual ranks divide in the same way, in
+ * their order. */
 void pici_schedule_segment_by_node(uint64_t n, const struct schedule_nodes *, int virtual_rank, uint64_t *first,
                                    uint64_t *count);
 

@@ -27,7 +27,7 @@ int pici_traffic_nodes(const struct schedule_call *call)
     return 1;
 }
 
-/* Of the gather phase, which begins at step `from`, only the first step encodes. */
+/* Only the first step of the gather phase, which begins at step `from`, encodes. */
 static void encode_once(struct schedule_traffic *traffic, int from)
 {
     struct traffic_step *step = &traffic->step[from];
