@@ -13,13 +13,12 @@
 
 /* A group of a block. Its descriptors are checked; payloads, signs and values are not. */
 struct pici_group {
-    uint64_t first;           /* number of its first tile */
-    unsigned tiles, nonzeros; /* nonzeros: the sum of the descriptors */
-    const uint8_t *record;    /* if all tiles are empty: where the next record begins */
-    struct pici_tile
-        tile[GROUP_TILES]; /* the container is PICI_EMPTY for a tile that keeps signs and has no nonzeros */
-    uint32_t full;         /* bit i: tile i must have a run of 256 nonzeros, because its container is right only then */
-    uint32_t signs;        /* bit i: tile i keeps signs */
+    uint64_t first;                     /* number of its first tile */
+    unsigned tiles, nonzeros;           /* nonzeros: the sum of the descriptors */
+    const uint8_t *record;              /* if all tiles are empty: where the next record begins */
+    struct pici_tile tile[GROUP_TILES]; /* a tile with signs but no nonzeros has the container PICI_EMPTY */
+    uint32_t full;  /* bit i: tile i must have a run of 256 nonzeros, because its container is right only then */
+    uint32_t signs; /* bit i: tile i keeps signs */
     struct pici_signs tile_signs[GROUP_TILES]; /* of those tiles */
     /* packed: the number of values in the runs, the runs' descriptors, and the first run. Tiles have no values yet */
     unsigned values;

@@ -23,11 +23,10 @@ struct apply {
     const uint8_t *delta, *directory, *chunks_begin;
     size_t size;
     uint64_t count, chunks;
-    uint64_t first, of; /* of a part: elements before it, and of the whole */
-    uint64_t row,
-        columns; /* for columns, the first being `first`: elements of the whole's rows, and of the part's; else 0 */
-    uint64_t from, to;  /* elements of the part to change */
-    uint64_t low, high; /* chunks [low, high) contain them */
+    uint64_t first, of;    /* of a part: elements before it, and of the whole */
+    uint64_t row, columns; /* columns from `first` on: elements of the whole's rows, and of the part's; else 0 */
+    uint64_t from, to;     /* elements of the part to change */
+    uint64_t low, high;    /* chunks [low, high) contain them */
     unsigned width_log2, dtype, version, holds;
     int context; /* context chunks exist */
     struct small_shape shape;

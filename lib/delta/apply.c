@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Applies deltas in a row. Each tensor of the last delta is traced back, through the earlier deltas, to where it is
- * stored whole. From there the later deltas are applied to it, a piece at a time. Before anything is written, the
- * hashes in the deltas show whether these belong together. The elements are hashed while they are processed. */
+ * Applies a row of deltas. It traces each tensor of the last delta back through the earlier deltas, to where it is
+ * stored whole. From there it applies the later deltas, a piece at a time. Before writing anything, it compares the
+ * hashes in the deltas to check that these belong together. It hashes the elements while it processes them. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <inttypes.h>
@@ -40,13 +40,13 @@ static enum pici_status reader_failed(const struct step *step, enum pici_status 
 
 /* ---- the row */
 
-/* The step whose tensors and head the result has; NULL: it has those of the base. */
+/* The step that defines the result's tensors and head; NULL: the base does. */
 static const struct step *layout_of(const struct pici_deltas *deltas)
 {
     return deltas->layout ? &deltas->steps[deltas->layout - 1] : NULL;
 }
 
-/* The head of the result's file; *head: without a key if it is that of the base, or empty. */
+/* Find the head of the result's file. *head has no key if the head is the base's, or empty. */
 static enum pici_status find_head(const struct pici_deltas *deltas, struct pici_attr *head)
 {
     const struct step *const layout = layout_of(deltas);
@@ -83,9 +83,9 @@ enum pici_status pici_deltas_get_info(struct pici_deltas *deltas, struct pici_de
     return status ? status : sized_write(info, &found, sizeof found, sizeof found);
 }
 
-/* ---- which tensors the deltas lead through */
+/* ---- tracing tensors through the deltas */
 
-/* The base is not what the first delta was made from: its tensor shows it. */
+/* Report that a tensor shows that the first delta was made from another base. */
 __attribute__((format(printf, 3, 4))) static enum pici_status not_base(const struct apply_job *job,
                                                                        const struct pici_tensor_info *tensor,
                                                                        const char *what, ...)
@@ -99,8 +99,8 @@ __attribute__((format(printf, 3, 4))) static enum pici_status not_base(const str
                     job->deltas->steps[0].name, quoted(name, tensor), text);
 }
 
-/* Whether a tensor is of the same dtype and shape. Version 0.2 knew bytes in which several elements lie (F4, F6) by
- * their number alone. */
+/* Whether a tensor is of the same dtype and shape. Version 0.2 stored only the number of bytes for elements smaller
+ * than a byte (F4, F6). */
 static bool same_shape(enum pici_dtype dtype, unsigned rank, const uint64_t *shape, uint64_t count,
                        const struct pici_tensor_info *tensor)
 {
@@ -124,7 +124,7 @@ static int by_name(const void *left, const void *right)
     return pici_parse_order(first->name, first->bytes, second->name, second->bytes);
 }
 
-/* The number of a name among the tensors that step `step`, a partial one, leads from. UINT64_MAX: there is none. */
+/* The number of a name among the tensors that `step`, a partial one, starts from. UINT64_MAX: no such name. */
 static uint64_t number_of(const struct apply_job *job, size_t step, const struct pici_tensor_info *tensor)
 {
     while (step > 0 && job->deltas->steps[step - 1].delta.partial)
@@ -147,7 +147,7 @@ static int by_number(const void *left, const void *right)
     return (first > second) - (first < second);
 }
 
-/* Whether a tensor may be the one of the trail. */
+/* Whether a tensor can be the trail's. */
 static bool is_same(const struct trail *trail, enum pici_dtype dtype, unsigned rank, const uint64_t *shape,
                     uint64_t count)
 {
@@ -156,7 +156,7 @@ static bool is_same(const struct trail *trail, enum pici_dtype dtype, unsigned r
                        : same_shape(dtype, rank, shape, count, tensor);
 }
 
-/* What a step does with a tensor. *found: without a kind if nothing. PICI_E_ARG: it should have the tensor. */
+/* Find what a step does with a tensor. *found: TRAIL_NONE if nothing. PICI_E_ARG: the step should have the tensor. */
 static enum pici_status find_in(const struct apply_job *job, size_t step_number, const struct trail *trail,
                                 struct trail_step *found, const struct delta_hashes **hash)
 {
@@ -268,7 +268,7 @@ enum pici_status pici_apply_trace(struct apply_job *job, uint64_t i, struct trai
     return PICI_OK;
 }
 
-/* Sorts the names of the result of a step that a partial one follows. */
+/* Sorts the names in the result of a step before a partial one. */
 static enum pici_status sort_names(struct apply_job *job, struct step *step)
 {
     const uint64_t count = step->delta.tensors;
@@ -288,7 +288,7 @@ static enum pici_status sort_names(struct apply_job *job, struct step *step)
     return PICI_OK;
 }
 
-/* Whether the result of a step has the identity that the next delta, a partial one, leads from. */
+/* Whether the result of a step has the identity of the next delta's base. The next delta is partial. */
 static enum pici_status check_identity(const struct apply_job *job, const struct step *step, const struct step *next)
 {
     struct pici_xxh64 identity;
@@ -347,8 +347,7 @@ enum pici_status pici_apply_check(struct apply_job *job)
 
 /* ---- making the result */
 
-/* The hash of the base's tensor must be the one in the first delta that changes it; `so_far` has the bytes before
- * `from`. */
+/* Checks the hash of the base's tensor against the first delta that changes it. so_far: has the bytes before `from`. */
 static enum pici_status check_base(struct apply_job *job, const struct trail *trail, uint64_t from,
                                    struct pici_xxh64 *so_far)
 {
@@ -371,8 +370,8 @@ static uint64_t count_from(const struct trail *trail, uint64_t from)
     return remaining < DELTA_PIECE ? remaining : (uint64_t)DELTA_PIECE;
 }
 
-/* A small delta of a step does not fit. That may be since the elements are not what it was made of: then says so, with
- * base, the hash of the base's tensor up to byte `end`. */
+/* Reports that a small delta of a step does not fit. If the reason is another base, the message says so; base: the hash
+ * of the base's tensor up to byte `end` shows that. */
 static enum pici_status small_wrong(struct apply_job *job, const struct trail *trail, const struct step *step,
                                     uint64_t end, struct pici_xxh64 *base)
 {
@@ -385,7 +384,7 @@ static enum pici_status small_wrong(struct apply_job *job, const struct trail *t
                              part ? ", or not of these elements" : "", quoted(name, &trail->tensor));
 }
 
-/* A part has some of the elements of a chunk that needs all of them. */
+/* Reports that a part lacks some elements of a chunk, which needs all. */
 static enum pici_status part_wrong(const struct apply_job *job, const struct trail *trail, const struct step *step)
 {
     char name[PICI_QUOTE_CAP];
@@ -394,8 +393,8 @@ static enum pici_status part_wrong(const struct apply_job *job, const struct tra
                     trail->base->first, trail->base->first + trail->base->count, quoted(name, &trail->tensor), 1 << 19);
 }
 
-/* Applies the next small delta of a step to count elements at job.piece, from element `from` on, which it has. base:
- * the hash of the base's up to the end of these. */
+/* Applies the next small delta of a step to the count elements at job->piece, which begin with element `from`. base:
+ * the hash of the base's tensor up to their end. */
 static enum pici_status apply_small(struct apply_job *job, const struct trail *trail, size_t step_number, uint64_t from,
                                     uint64_t count, struct pici_xxh64 *base)
 {
@@ -433,8 +432,8 @@ static enum pici_status few_wrong(const struct apply_job *job, const struct trai
                     "not a valid delta: the few changes of tensor %s (delta-few)", quoted(name, &trail->tensor));
 }
 
-/* Makes elements [from, from + count) of a tensor at job.piece, in host order. base: the hash of what is read of the
- * base. */
+/* Makes elements [from, from + count) of a tensor at job->piece, in host order. base: the hash of the bytes read from
+ * the base. */
 static enum pici_status make_piece(struct apply_job *job, const struct trail *trail, uint64_t from, uint64_t count,
                                    struct pici_xxh64 *base)
 {
@@ -479,8 +478,8 @@ static enum pici_status make_piece(struct apply_job *job, const struct trail *tr
     return PICI_OK;
 }
 
-/* Begins with the changes of a tensor. *most: the elements to make at a time, which are those of small deltas if there
- * are some. */
+/* Begins with the changes of a tensor. *most: the elements to make at a time; with small deltas, the elements of
+ * one. */
 static enum pici_status begin_changes(struct apply_job *job, const struct trail *trail, uint64_t *most)
 {
     const struct pici_deltas *const deltas = job->deltas;
@@ -552,7 +551,7 @@ static enum pici_status write_piece(struct apply_job *job, const struct trail *t
     return write_out(job, job->piece, bytes);
 }
 
-/* Makes the elements of a tensor. base, result: hashes of what is read and made. */
+/* Makes the elements of a tensor. base, result: hashes of the bytes read and made. */
 static enum pici_status make_elements(struct apply_job *job, const struct trail *trail, struct pici_xxh64 *base,
                                       struct pici_xxh64 *result)
 {
@@ -569,7 +568,7 @@ static enum pici_status make_elements(struct apply_job *job, const struct trail 
                    end = trail->base ? first + trail->base->count : trail->tensor.count;
     enum pici_status status = begin_changes(job, trail, &most);
     for (uint64_t offset = first, count; offset < end && !status; offset += count) {
-        count = most - offset % most; /* small deltas are of as many, from element 0 on */
+        count = most - offset % most; /* so that pieces match small deltas, which begin at element 0 */
         count = end - offset < count ? end - offset : count;
         const size_t bytes = (size_t)count * width;
         status = pici_apply_room(job, bytes);
@@ -587,7 +586,7 @@ static enum pici_status make_elements(struct apply_job *job, const struct trail 
     return status;
 }
 
-/* Finds the hashes of the pieces of a part: those of the base in the first delta that changes it, of the result in the
+/* Finds the hashes of a part's pieces: the base's in the first delta that changes the part, the result's in the
  * last. */
 static void find_pieces(struct apply_job *job, const struct trail *trail)
 {
@@ -618,7 +617,7 @@ static enum pici_status make_tensor(struct apply_job *job, uint64_t i)
     pici_xxh64_init(&result, 0);
     find_pieces(job, &trail);
     status = make_elements(job, &trail, &base, &result);
-    if (is_part(trail.base)) { /* there is no hash of all of it */
+    if (is_part(trail.base)) { /* a part has no hash of its own */
         if (job->verified)
             job->verified[trail.base - job->base->tensors] =
                 job->pieces[0].verified == trail.base->count || job->pieces[1].verified == trail.base->count;
@@ -694,7 +693,7 @@ enum pici_status pici_apply_deltas(pici_write_fn write, void *context, struct pi
     return status ? status : pici_apply_make(&job);
 }
 
-/* Whether a state is what the last delta, a partial one, leads to. */
+/* Whether a state is the result of the last delta, a partial one. */
 static enum pici_status has_identity(struct pici_deltas *deltas, struct pici_state *state, int *is_result, char *reason)
 {
     if (state->count != last(deltas)->delta.base_tensors)

@@ -20,10 +20,10 @@ struct step {
     struct delta delta;
     struct delta_pieces pieces; /* of the current tensor */
     struct few_cursor few;      /* likewise */
-    struct apply_name *sorted;  /* [delta.tensors] the result's names in order; of a step before a partial one */
+    struct apply_name *sorted;  /* [delta.tensors] the result's names in order, if the next step is partial */
 };
 
-/* The change of a delta to a tensor: the number of the tensor, or of its few changes; or nothing. */
+/* The change of a delta to a tensor: index is the number of the tensor, or of its few changes. */
 enum trail_kind { TRAIL_NONE, TRAIL_TENSOR, TRAIL_FEW };
 struct trail_step {
     enum trail_kind kind;
@@ -34,7 +34,7 @@ struct pici_deltas {
     struct step *steps; /* [count] */
     size_t count;
     struct trail_step *trail; /* [count]: of the current tensor */
-    size_t layout;            /* the result has the tensors of step layout - 1; 0: those of the base */
+    size_t layout;            /* step layout - 1 defines the result's tensors; 0: the base does */
 };
 
 /* The origin of a tensor of the last result: it is complete in the base or in step `first`. */
@@ -42,10 +42,10 @@ struct trail {
     const struct state_tensor *base; /* or NULL */
     size_t first;
     struct pici_tensor_info tensor;
-    const struct delta_hashes *earliest, *latest; /* of the first and the last delta that changes it, or NULL */
+    const struct delta_hashes *earliest, *latest; /* in the first and the last delta that change it, or NULL */
     size_t earliest_step, latest_step;
     bool big_endian; /* of the result */
-    bool flat;       /* the base has elements of it, or all, without a shape */
+    bool flat;       /* the base has some or all of its elements, without a shape */
 };
 
 struct apply_job;
@@ -65,7 +65,7 @@ struct apply_job {
     uint8_t *piece;
     size_t piece_capacity;
     struct piece_hashes pieces[2]; /* of the current part: base, result */
-    bool *verified;                /* [base->count] or NULL: for parts, whether hashed pieces cover all elements */
+    bool *verified;                /* [base->count] or NULL; of a part: hashed pieces cover all its elements */
     uint64_t *base_hash;           /* [base->count] if the result has the base's tensors, for its identity */
     /* of pici_apply_deltas */
     pici_write_fn write;

@@ -25,8 +25,8 @@ static enum pici_status begin(struct apply_job *job, const struct trail *trail)
     return PICI_OK;
 }
 
-/* Finds what the deltas change in elements [from, from + count) of the tensor, as an XOR, in host order. Those before
- * must have been found. */
+/* Finds the deltas' changes in elements [from, from + count) of the tensor, as an XOR, in host order. Call it for
+ * rising elements. */
 static enum pici_status find_xor(struct apply_job *job, const struct trail *trail, uint64_t from, uint64_t count,
                                  uint8_t *xored)
 {
@@ -50,7 +50,8 @@ static enum pici_status find_xor(struct apply_job *job, const struct trail *trai
     return PICI_OK;
 }
 
-/* Makes the elements of some rows, of each from a column of the shard on: all its columns, unless it is one row. */
+/* Makes some columns of some rows of a shard, from row `row` and column `column` on. All columns, unless it is one
+ * row. */
 static enum pici_status make_rows(struct apply_job *job, const struct trail *trail, uint64_t row, uint64_t rows,
                                   uint64_t column, uint64_t columns, uint8_t *xored)
 {
@@ -80,7 +81,7 @@ enum pici_status pici_columns_make(struct apply_job *job, const struct trail *tr
     const struct state_tensor *const base = trail->base;
     const uint64_t rows = base->of / base->row, most = trail->tensor.chunk_elements,
                    at_once = base->row < most ? most / base->row : 1,
-                   wide = base->columns < most ? base->columns : most; /* all, if several rows are made at once */
+                   wide = base->columns < most ? base->columns : most; /* all, if it makes several rows at once */
     uint64_t some, columns;
     enum pici_status status = begin(job, trail);
     if (status)

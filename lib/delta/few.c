@@ -15,7 +15,7 @@ size_t pici_varint_put(uint8_t *output, uint64_t value)
     return bytes;
 }
 
-/* Reads a number that ends before `end`. Returns its bytes; 0 if there is none, or it is longer than needed. */
+/* Reads a number that ends before `end`. Returns its bytes; 0 if there is none, or its encoding is not the shortest. */
 static size_t get_number(uint64_t *value, const uint8_t *input, const uint8_t *end)
 {
     uint64_t total = 0;
@@ -32,7 +32,7 @@ static size_t get_number(uint64_t *value, const uint8_t *input, const uint8_t *e
     return 0;
 }
 
-/* Reads the next number. Returns 1, 0 if it may be incomplete, or -1 if it is none. */
+/* Reads the next number. Returns 1, 0 if it may be incomplete, or -1 if it is malformed. */
 static int next_number(uint64_t *value, const uint8_t **next, const uint8_t *end)
 {
     const size_t bytes = get_number(value, *next, end);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Logs of deltas. The manifest names what belongs to the log. Each change writes files that no manifest names, then
- * replaces the manifest, then removes what the new one does not name; so it can be killed at any time. */
+ * Logs of deltas. The manifest names the files of the log. Each change first writes files that no manifest names, then
+ * replaces the manifest, then removes files that the new one does not name. So the process may be killed at any
+ * time. */
 #define _GNU_SOURCE
 #define _FILE_OFFSET_BITS 64
 #include <dirent.h>
@@ -23,7 +24,7 @@
 struct pici_log {
     char *folder;
     int lock;   /* the directory, locked; -1: open to read */
-    bool stale; /* m may not be what the folder has */
+    bool stale; /* manifest may differ from the folder's */
     struct manifest manifest;
 };
 
@@ -35,7 +36,7 @@ static const struct manifest_file *stored_base(const struct manifest *manifest)
     return manifest->packed ? &manifest->stored : &manifest->whole;
 }
 
-/* Where the log has the delta to a state that its manifest names, and its base. */
+/* The paths of the delta to a state in the manifest, and of the base. */
 static char *delta_path(const struct pici_log *log, uint64_t state)
 {
     char name[MANIFEST_NAME_MOST];
@@ -50,7 +51,7 @@ static char *base_path(const struct pici_log *log)
     return pici_log_file_in(log->folder, name, stored_base(&log->manifest));
 }
 
-/* Where the delta to a new state is written, and the base of a new manifest. */
+/* The paths for writing the delta to a new state, and the base of a new manifest. */
 static char *new_delta_path(const struct pici_log *log, uint64_t state)
 {
     char name[MANIFEST_NAME_MOST];
@@ -65,7 +66,7 @@ static char *new_base_path(const struct pici_log *log, const struct manifest *ma
     return pici_log_path_in(log->folder, name);
 }
 
-/* A file of the log that no manifest names yet: if it is perhaps not on the disk, it is not used. */
+/* The status for a file that no manifest names yet: if it may not be on the disk, the log does not use it. */
 static enum pici_status unused(enum pici_status status)
 {
     return status == PICI_E_SYNC ? PICI_E_IO : status;
@@ -73,7 +74,7 @@ static enum pici_status unused(enum pici_status status)
 
 /* ---- creating, opening */
 
-/* Opens a folder and locks it, for one writer at a time. -1: errno says why. */
+/* Opens a folder and locks it, for one writer at a time. Returns -1 on failure, and sets errno. */
 static int lock_folder(const char *folder)
 {
     const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -88,7 +89,7 @@ static int lock_folder(const char *folder)
     return -1;
 }
 
-/* Makes the folder if it is missing, so that it is there after a crash too. */
+/* Makes the folder if it is missing, so that it survives a crash. */
 static enum pici_status make_folder(const char *folder, char *why)
 {
     if (mkdir(folder, 0777) != 0)
@@ -96,7 +97,7 @@ static enum pici_status make_folder(const char *folder, char *why)
     char *const above = pici_log_path_in(folder, "..");
     const int fd = above ? open(above, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     enum pici_status status = !above ? pici_log_nomem(folder, why) : PICI_OK;
-    /* a folder that one may write to and not read cannot be synchronized */
+    /* without permission to read the folder, it cannot be synced */
     if (fd >= 0 && pici_fd_sync(fd) != 0)
         status = pici_log_io_failed(folder, why);
     const int error = errno;
@@ -107,7 +108,7 @@ static enum pici_status make_folder(const char *folder, char *why)
     return status;
 }
 
-/* Makes the log. opts: the base is packed with these; NULL: it is a copy. */
+/* Makes the log. opts: options for packing the base; NULL: the base is a copy. */
 static enum pici_status create(const char *folder, struct pici_state *state, const char *extension,
                                const struct pici_diff_opts *opts, char *why)
 {
@@ -260,7 +261,7 @@ static bool has_manifest(struct pici_log *log, const struct manifest *manifest)
 }
 
 /* Writes the manifest. PICI_E_SYNC: the folder has it, but perhaps not the disk. Other errors: the folder has the old
- * one; also a rename over a network that was carried out may be reported as an error, so the folder is looked at. */
+ * one. Over a network, a rename can succeed and still report an error, so the function checks the folder. */
 static enum pici_status replace_manifest(struct pici_log *log, const struct manifest *manifest, char *why)
 {
     const enum pici_status status = pici_log_write_manifest(log->folder, manifest, why);
@@ -286,9 +287,9 @@ static enum pici_status check_writable(const struct pici_log *log, char *why)
 struct row {
     struct pici_deltas *deltas;
     struct pici_reader **readers; /* [n] */
-    char **paths;                 /* [n]: of its file */
+    char **paths;                 /* [count] of the readers' files */
     uint64_t count;
-    size_t kept; /* how many files stay open */
+    size_t kept; /* the number of files that stay open */
 };
 
 static void row_close(struct row *row)
@@ -312,7 +313,7 @@ static int read_by_path(void *path, void *buffer, size_t size, uint64_t offset)
     return error;
 }
 
-/* path: of a delta, freed with the row; NULL: no memory. */
+/* path: of a delta; the row frees it. NULL: no memory. */
 static enum pici_status row_add(struct row *row, const struct pici_log *log, char *path, uint64_t bytes, int threads,
                                 char *why)
 {
@@ -329,8 +330,7 @@ static enum pici_status row_add(struct row *row, const struct pici_log *log, cha
     return pici_deltas_add(row->deltas, *reader, path, why);
 }
 
-/* Opens the deltas that lead from state `version` to state `last`, if `base` after the packed base, which is
- * `version`. */
+/* Opens the deltas from state `version` to state `last`. base: also the packed base, which is state `version`. */
 static enum pici_status row_open(struct row *row, const struct pici_log *log, bool base, uint64_t version,
                                  uint64_t last, int threads, char *why)
 {
@@ -369,7 +369,7 @@ static enum pici_status packed_type(const struct pici_log *log, struct pici_delt
 
 /* ---- append */
 
-/* Whether a state is of the type that the packed base has: a row of deltas has one. */
+/* Whether a state has the type of the packed base: all deltas of a row have one type. */
 static enum pici_status check_type(const struct pici_log *log, const struct pici_state *state, char *why)
 {
     struct pici_deltas_info info = PICI_DELTAS_INFO_INIT;
@@ -396,7 +396,7 @@ static enum pici_status append(struct pici_log *log, struct pici_state *newest, 
         status = check_type(log, next, why);
     if (!status)
         status = pici_state_hash(next, &delta->state.bytes, &delta->state.hash, why);
-    if (!status) /* a file of this name is of an append that was killed */
+    if (!status) /* an existing file of this name is from a killed append */
         status = pici_hashed_open(&hashed, path, &next->fd, why);
     if (status)
         return status;
@@ -446,9 +446,9 @@ enum pici_status pici_log_append(struct pici_log *log, struct pici_state *newest
 
 /* ---- apply */
 
-/* Writes state `last` of state `version` at `state`, which may be NULL: then of the file at path, and if that is NULL
- * of the packed base. last > version, but of that.
- * *gone: set if the file of a delta has been removed; nothing was written then. */
+/* Writes state `last`, made from state `version`: from `state` if it is not NULL, else from the file at path, or if
+ * that is NULL too, from the packed base. last > version, except for the packed base. *gone: set if the file of a delta
+ * has been removed; nothing was written then. */
 static enum pici_status apply_deltas(const struct pici_log *log, const char *path, struct pici_state *state,
                                      uint64_t version, uint64_t last, pici_write_fn write, void *context,
                                      const struct pici_apply_opts *opts, bool *gone, char *why)
@@ -475,7 +475,7 @@ static enum pici_status apply_deltas(const struct pici_log *log, const char *pat
     return status;
 }
 
-/* The newest state that follows `version` by whole deltas. If that is not the newest, *late says why. */
+/* The last state that complete deltas reach from `version`. If it is not the newest, *late is the reason. */
 static uint64_t whole_deltas(const struct pici_log *log, uint64_t version, enum pici_status *late, char *why)
 {
     uint64_t last = version;
@@ -491,8 +491,8 @@ static uint64_t whole_deltas(const struct pici_log *log, uint64_t version, enum 
     return last;
 }
 
-/* What pici_log_apply does for a file that is state `from`; of the base if `base`, which is written in any case, and
- * has no path if it is packed. */
+/* pici_log_apply for a file that is state `from`. base: that is the log's base, which is written in any case, and has
+ * no path if it is packed. */
 static enum pici_status apply(const struct pici_log *log, const char *path, struct pici_state *state, bool base,
                               uint64_t from, pici_write_fn write, void *context, uint64_t *last,
                               const struct pici_apply_opts *opts, char *why)
@@ -600,7 +600,8 @@ enum pici_status pici_log_apply_state(const struct pici_log *log, struct pici_st
 
 /* ---- compact */
 
-/* How many deltas to keep: the last whose bytes are together at most those of the base, with room left for more. */
+/* The number of deltas to keep: as many of the last as have no more bytes together than the base, and leave room for
+ * more. */
 static uint64_t kept(const struct manifest *manifest)
 {
     uint64_t count = 0, bytes = 0;
@@ -610,8 +611,8 @@ static uint64_t kept(const struct manifest *manifest)
     return count;
 }
 
-/* Whether a file of this name is to be removed: a temporary file, or one whose whole name is that of a base or a delta
- * of this log, on disk or in a store, which the manifest does not name. Any other file is not the log's. */
+/* Whether to remove a file of this name: a temporary file, or a base or delta of this log, by its name on disk or in a
+ * store, that the manifest does not name. Any other file is not the log's. */
 static bool is_rest(const struct pici_log *log, const char *file)
 {
     char name[MANIFEST_NAME_MOST], plain[MANIFEST_NAME_MOST];
@@ -648,7 +649,7 @@ static bool is_folder(int folder, const char *name)
     return fstatat(folder, name, &found, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(found.st_mode);
 }
 
-/* Removes the files of logs that the manifest does not name, and temporary ones of processes that were killed. */
+/* Removes the files of logs that the manifest does not name, and temporary files of killed processes. */
 static enum pici_status clean(const struct pici_log *log, char *why)
 {
     DIR *const folder = opendir(log->folder);
@@ -662,7 +663,7 @@ static enum pici_status clean(const struct pici_log *log, char *why)
     return s;
 }
 
-/* Packs the state at `path`, a file like fd, as the base of the manifest, which is at `to`. */
+/* Packs the state at `path` to the file `to`, as the manifest's base. The new file gets the mode and owner of fd. */
 static enum pici_status pack_base(const struct pici_log *log, struct manifest *manifest, const char *path,
                                   const char *to, const int *fd, int threads, char *why)
 {
@@ -683,8 +684,8 @@ static enum pici_status pack_base(const struct pici_log *log, struct manifest *m
     return status;
 }
 
-/* Writes the file of the newest state, the base of the manifest, of the base of the log. If bases are packed, that file
- * is there for a while; clean() removes it. */
+/* Makes the newest state, the manifest's new base, from the log's base. If bases are packed, the unpacked file exists
+ * for a while; clean() removes it. */
 static enum pici_status make_base(const struct pici_log *log, struct manifest *manifest,
                                   const struct pici_apply_opts *opts, char *why)
 {
@@ -705,7 +706,7 @@ static enum pici_status make_base(const struct pici_log *log, struct manifest *m
     if (!status && whole_deltas(log, log->manifest.base, &late, why) < newest)
         status = late;
     int fd = status ? -1 : open(from, O_RDONLY | O_CLOEXEC);
-    if (!status && fd < 0) /* nobody is to read the new base who may not read this one */
+    if (!status && fd < 0) /* the new base must not be readable to more users than this one */
         status = pici_log_io_failed(from, why);
     if (!status)
         status = pici_hashed_open(&hashed, whole, &fd, why);
@@ -751,7 +752,7 @@ enum pici_status pici_log_compact(struct pici_log *log, const struct pici_apply_
     const uint64_t count = kept(&manifest), gone = manifest.deltas - count;
     if (gone) {
         manifest.start = manifest.delta[gone - 1].state;
-        manifest.delta += gone; /* for the manifest's text only */
+        manifest.delta += gone; /* only for writing the manifest */
         manifest.first += gone;
         manifest.deltas = count;
     }
@@ -763,5 +764,6 @@ enum pici_status pici_log_compact(struct pici_log *log, const struct pici_apply_
     if (count)
         memmove(manifest.delta, manifest.delta + gone, (size_t)count * sizeof *manifest.delta);
     log->manifest = manifest;
-    return status ? status : clean(log, why); /* the old manifest may come back, and name the old files */
+    return status ? status
+                  : clean(log, why); /* after PICI_E_SYNC the old manifest may come back, and it names the old files */
 }

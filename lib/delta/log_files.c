@@ -62,7 +62,7 @@ enum pici_status pici_log_check_file(const char *path, const struct manifest_fil
     if (stat(path, &file_stat) != 0 && errno == ENOENT)
         return pici_why(why, PICI_E_CORRUPT, path, "is not there yet, or has been removed since: copy the log again");
     const enum pici_status status = pici_log_measure(path, &found, why);
-    if (status && status != PICI_E_ARG) /* which an empty file is */
+    if (status && status != PICI_E_ARG) /* PICI_E_ARG: the file is empty */
         return status;
     if (!status && manifest_file_equal(&found, want))
         return PICI_OK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Makes the delta from one state to another. Reads both once, a piece of a tensor at a time. Only if small deltas turn
- * out not to pay, it reads that tensor again. The small deltas of a tensor are collected in memory, since their length
- * must be known before they are written. */
+ * Makes the delta from one state to another. Reads both once, a piece of a tensor at a time. It reads a tensor again
+ * only if small deltas do not pay. It collects a tensor's small deltas in memory, because it must know their length
+ * before it writes them. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,28 +23,28 @@ struct job {
     bool small;              /* small deltas may be made */
     size_t piece;            /* elements read at a time */
     uint8_t *before, *after; /* [piece] of the widest; [DELTA_PIECE] of f32 if small */
-    uint64_t *table;         /* [listed + 1][2]: what DELTA_HASHES has */
-    uint8_t *collected;      /* [room] small deltas of a tensor */
+    uint64_t *table;         /* [listed + 1][2] the contents of DELTA_HASHES */
+    uint8_t *collected;      /* [capacity] small deltas of a tensor */
     size_t capacity;
-    bool partial;     /* version 3: only what changed is listed */
+    bool partial;     /* version 3: list changed tensors only */
     size_t listed;    /* rows of the table so far */
     struct few *few;  /* [next->count], of version 3 */
     uint64_t *hashes; /* [next->count][2]: of base and result */
     /* of version 3: hashes of the pieces of tensors, of base and result */
     uint64_t *pieces;                  /* [piece_room][2] */
-    size_t piece_room, piece_first;    /* piece_first: that of the tensor that is read */
-    struct pici_xxh64 piece_so_far[2]; /* of the piece that is read */
+    size_t piece_room, piece_first;    /* piece_first: the first piece of the current tensor */
+    struct pici_xxh64 piece_so_far[2]; /* of the current piece */
 };
 
-/* The changes of a tensor of which few elements change. */
+/* The changes of a tensor with few changed elements. */
 struct few {
-    uint8_t *bytes; /* null: there are none, or they are not few */
+    uint8_t *bytes; /* null: no changes, or not few */
     size_t size;
     uint64_t changes;
 };
 
-/* Elements that are looked at at once; bytes of changes that are few, and more of them for each small delta that a
- * tensor would have: about what the small delta and the tensor's description take. */
+/* LOOK: elements compared at a time. Changes are few if they take at most FEW_MOST bytes, plus FEW_EACH for each small
+ * delta that the tensor would have. That is about the size of the small delta and of the tensor's description. */
 enum { LOOK = 1 << 16, FEW_MOST = 512, FEW_EACH = 48 };
 
 static enum pici_status nomem(const struct job *job, const char *what)
@@ -52,14 +52,14 @@ static enum pici_status nomem(const struct job *job, const char *what)
     return pici_why(job->reason, PICI_E_NOMEM, job->next->name, "out of memory for %s", what);
 }
 
-/* A status of the writer, or of a block. */
+/* Report an error of the writer, or of a block. */
 static enum pici_status writer_failed(const struct job *job, enum pici_status status)
 {
     return pici_why(job->reason, status, job->next->name, "%s",
                     job->writer ? pici_writer_error(job->writer) : pici_strerror(status));
 }
 
-/* Whether two tensors of one name differ in their elements at most. */
+/* Whether two tensors of one name can differ only in their elements. */
 static bool alike(const struct state_tensor *before, const struct state_tensor *base)
 {
     return before->dtype == base->dtype && before->count == base->count && before->rank == base->rank &&
@@ -93,7 +93,7 @@ static enum pici_status list_removed(struct job *job, struct pici_attr *removed)
     return PICI_OK;
 }
 
-/* Whether base and next differ in elements at most, and begin with the same head. */
+/* Whether base and next can differ only in elements, and begin with the same head. */
 static bool same_layout(struct job *job)
 {
     const size_t head_bytes = job->next->head_bytes;
@@ -105,7 +105,7 @@ static bool same_layout(struct job *job)
         same = tensor->name_bytes == base->name_bytes && memcmp(tensor->name, base->name, base->name_bytes) == 0 &&
                alike(base, tensor);
     }
-    /* of a name that is there twice, the writer tells */
+    /* false for duplicate names: the writer reports them */
     struct state_tensor *const *const ordered = pici_state_by_name(job->next);
     for (size_t i = 1; same && i < job->next->count; i++)
         same = ordered[i - 1]->name_bytes != ordered[i]->name_bytes ||
@@ -122,7 +122,7 @@ static uint64_t state_bytes(const struct pici_state *state)
     return bytes;
 }
 
-/* Whether a tensor may be stored as small deltas. U8 is: most checkpoints have floats of 4 bits as that. */
+/* Whether a tensor may be stored as small deltas. U8 may be: most checkpoints store 4-bit floats as U8. */
 static bool may_be_small(struct job *job, const struct state_tensor *tensor)
 {
     const struct state_tensor *base = pici_state_find(job->base, tensor->name, tensor->name_bytes);
@@ -206,8 +206,8 @@ static enum pici_status room_for_pieces(struct job *job, const struct state_tens
     const uint64_t room = job->piece_first + (job->partial ? delta_piece_rows(tensor->count) : 0);
     if (room <= job->piece_room)
         return PICI_OK;
-    uint64_t *const more =
-        room <= SIZE_MAX / 64 ? realloc(job->pieces, (size_t)room * 2 * 2 * sizeof *more) : NULL; /* and as many more */
+    uint64_t *const more = room <= SIZE_MAX / 64 ? realloc(job->pieces, (size_t)room * 2 * 2 * sizeof *more)
+                                                 : NULL; /* with as much room again */
     if (!more)
         return nomem(job, "the hashes of pieces");
     job->pieces = more;
@@ -247,8 +247,8 @@ static struct pici_opts threads_of(const struct job *job)
     return opts;
 }
 
-/* Makes the small delta of elements [first, first + count), at job->before and job->after, by the caller's function if
- * there is one. */
+/* Makes the small delta of elements [first, first + count), at job->before and job->after. Uses the caller's function
+ * if there is one. */
 static enum pici_status make_small(const struct job *job, const struct state_tensor *tensor, uint64_t first,
                                    size_t count, uint8_t *block, size_t capacity, size_t *size)
 {
@@ -265,8 +265,7 @@ static enum pici_status make_small(const struct job *job, const struct state_ten
     return pici_diff_small(block, capacity, size, job->before, job->after, count, dtype, job->options.format, &opts);
 }
 
-/* Appends the small delta of elements [first, first + count), at job->before and job->after, to what has been
- * collected. */
+/* Appends the small delta of elements [first, first + count), at job->before and job->after, to job->collected. */
 static enum pici_status collect(struct job *job, size_t *size, const struct state_tensor *tensor, uint64_t first,
                                 size_t count)
 {
@@ -289,7 +288,7 @@ static enum pici_status collect(struct job *job, size_t *size, const struct stat
     return PICI_OK;
 }
 
-/* Whether a small delta of so many bytes pays: decides by the other delta of the count elements at job->before and
+/* Whether a small delta of `small` bytes pays: compares it with the XOR block of the count elements at job->before and
  * job->after. */
 static enum pici_status pays(struct job *job, size_t small, size_t count, enum pici_dtype dtype, bool *pays_off)
 {
@@ -306,7 +305,7 @@ static enum pici_status pays(struct job *job, size_t small, size_t count, enum p
     return status ? writer_failed(job, status) : PICI_OK;
 }
 
-/* A description for the writer, with attributes at attrs. Shares t's pointers. */
+/* A description for the writer, with these attributes. Shares the tensor's pointers. */
 enum { ATTRS = 6 };
 static struct pici_tensor describe(const struct state_tensor *tensor, struct pici_attr attributes[ATTRS],
                                    enum delta_kind kind)
@@ -356,9 +355,9 @@ static enum pici_status write_small(struct job *job, const struct state_tensor *
     return status ? writer_failed(job, status) : PICI_OK;
 }
 
-/* Writes a tensor as small deltas. *done: false if they do not pay; nothing has been written then. Whether they pay is
- * decided by the first piece that changed. Unchanged ones say nothing: their small deltas are XOR blocks too. So a
- * tensor that did not change at all is only written as XOR, which has fewer attributes, if it is one piece. */
+/* Writes a tensor as small deltas. *done: false if they do not pay; then nothing was written. The first changed piece
+ * decides. Unchanged pieces do not: their small deltas are XOR blocks too. So an unchanged tensor is written as XOR,
+ * which has fewer attributes, only if it is one piece. */
 static enum pici_status diff_small(struct job *job, const struct state_tensor *base, const struct state_tensor *tensor,
                                    struct pici_xxh64 hash[2], bool *done)
 {
@@ -412,7 +411,8 @@ static void hash_begin(struct pici_xxh64 hash[2])
 }
 
 /* Appends the changes among count elements at job->before and job->after to few, which has room for `most` bytes and
- * two numbers. *element: the first that the next change may be, counted from those. Returns false if there are more. */
+ * two numbers. *element: the first possible place of the next change, counted from the first of these elements. Returns
+ * false if the changes do not fit. */
 static bool add_changes(const struct job *job, struct few *few, size_t most, size_t count, unsigned width,
                         uint64_t *element)
 {
@@ -442,7 +442,8 @@ static bool add_changes(const struct job *job, struct few *few, size_t most, siz
     return true;
 }
 
-/* Looks for the changes of a tensor. *found: they are few, or there are none; else its elements are read again. */
+/* Looks for the changes of a tensor. *found: they are few, or there are none; else the caller reads the elements
+ * again. */
 static enum pici_status diff_few(struct job *job, size_t i, const struct state_tensor *base,
                                  const struct state_tensor *tensor, struct pici_xxh64 hash[2], bool *found)
 {
@@ -504,12 +505,12 @@ static enum pici_status diff_tensor(struct job *job, size_t i)
     return status;
 }
 
-/* Writes a tensor that is a table, under a name that no other has. */
+/* Writes a table as a tensor with a unique name. */
 static enum pici_status write_table_of(struct job *job, const char *table_name, enum pici_dtype dtype, unsigned rank,
                                        const uint64_t *shape, const void *elements, size_t bytes)
 {
     size_t size = strlen(table_name);
-    char *name = malloc(size + job->next->count + 1); /* each tensor may have one of the names */
+    char *name = malloc(size + job->next->count + 1); /* every tensor may already have such a name */
     if (!name)
         return nomem(job, "the name of a table");
     memcpy(name, table_name, size);

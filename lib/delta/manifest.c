@@ -59,7 +59,8 @@ bool pici_manifest_extension(const char *e)
     return strlen(e) < sizeof((struct manifest *)0)->extension && (!*e || *e == '.') && !strpbrk(e, "/ \t\n\v\f\r");
 }
 
-/* Reads the line that must be next: scans it, prints what was read, and compares, so that a manifest has one form. */
+/* Reads the required next line. Scans it, prints the result, and compares both, so that a manifest has only one valid
+ * form. */
 static bool take_line(const char *text, size_t size, size_t *offset, const char *word, uint64_t *number,
                       struct manifest_file *file, struct manifest_file *other, char extension[16])
 {

@@ -11,8 +11,8 @@
 #define MANIFEST_NAME "manifest"
 enum {
     MANIFEST_NAME_MOST = 64,
-    MANIFEST_BYTES_MOST = 1 << 26, /* of what is read */
-    MANIFEST_DELTAS_MOST = 1 << 19 /* to which writers add: their lines have at most 103 bytes each */
+    MANIFEST_BYTES_MOST = 1 << 26, /* readers accept at most this length */
+    MANIFEST_DELTAS_MOST = 1 << 19 /* writers stop here; each line has at most 103 bytes */
 };
 
 /* A whole file: its length and its XXH64. */
@@ -21,36 +21,36 @@ struct manifest_file {
 };
 
 struct manifest_delta {
-    struct manifest_file delta, state; /* state: the file that it leads to */
+    struct manifest_file delta, state; /* state: the file of its result */
 };
 
 struct manifest {
-    uint64_t first;             /* number of the state from which the first delta leads */
+    uint64_t first;             /* number of the first delta's base */
     struct manifest_file start; /* this state */
     uint64_t base;              /* number of the state that is stored whole */
     struct manifest_file whole; /* this state */
     char extension[16];         /* of its name, with a dot; or empty */
-    bool packed;                /* the base is stored as a delta from a state without tensors: */
+    bool packed;                /* the log stores the base as a delta from a state without tensors: */
     struct manifest_file stored;
     uint64_t deltas;
     struct manifest_delta *delta; /* [deltas] */
 };
 
-/* Parse text of size bytes. On an error, error->what says what is wrong, and manifest needs no pici_manifest_free. */
+/* Parse text of size bytes. On an error, error->what describes it, and the manifest needs no pici_manifest_free. */
 bool pici_manifest_parse(struct manifest *manifest, const char *text, size_t size, struct parse_error *error);
 
 /* The text of a manifest. The caller frees it. NULL: no memory. */
 char *pici_manifest_text(const struct manifest *manifest, size_t *size);
 
-/* Whether a base's name may end so. */
+/* Whether this may be the extension of a base's name. */
 bool pici_manifest_extension(const char *e);
 
-/* The names of files in the log: of the base as it is stored, of the delta that leads to a state. */
+/* The names of files in the log: of the stored base, and of the delta that makes a state. */
 void pici_manifest_base_name(char name[MANIFEST_NAME_MOST], const struct manifest *manifest);
 void pici_manifest_delta_name(char name[MANIFEST_NAME_MOST], uint64_t state);
 
-/* The name that a file has in a store, and back: whether `name` is such a one. If not, plain is name, as far as that
- * has room. */
+/* The name of a file in a store; and back, which returns whether `name` is a store name. If not, plain becomes `name`,
+ * cut to its room. */
 void pici_manifest_store_name(char name[MANIFEST_NAME_MOST], const char *plain, const struct manifest_file *file);
 bool pici_manifest_plain_name(char plain[MANIFEST_NAME_MOST], uint64_t *hash, const char *name);
 

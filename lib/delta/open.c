@@ -22,7 +22,7 @@ struct opening {
     char *reason;
     int fd;
     uint64_t bytes; /* of the file */
-    uint8_t *head;  /* [head_len] */
+    uint8_t *head;  /* [head_bytes] */
     size_t head_bytes;
     struct pici_state *state;
 };
@@ -45,7 +45,7 @@ static enum pici_status malformed(const struct opening *opening, const struct pa
                     (unsigned long long)error->offset, error->what);
 }
 
-/* Reads the first bytes of the file to opening->head, at most all. Those that are there already stay. */
+/* Reads the first `need` bytes of the file, or all, to opening->head. Keeps the bytes that it has already. */
 static enum pici_status read_head(struct opening *opening, uint64_t need)
 {
     const size_t size = (size_t)(need < opening->bytes ? need : opening->bytes), there = opening->head_bytes;
@@ -77,7 +77,7 @@ static enum pici_status add(struct opening *opening, const struct pici_tensor *t
     return pici_state_add(opening->state, tensor, NULL, offset) ? nomem(opening) : PICI_OK;
 }
 
-/* Adds count elements at the offset that have no shape. */
+/* Adds count elements without a shape, which begin at the offset. */
 static enum pici_status add_plain(struct opening *opening, const char *name, enum pici_dtype dtype, uint64_t count,
                                   uint64_t offset)
 {

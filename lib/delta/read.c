@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Reads and checks what a delta contains besides elements, and the small deltas of a tensor one by one. */
+ * Reads and checks the contents of a delta besides elements, and reads the small deltas of a tensor one by one. */
 #include "delta/delta.h"
 
 #include <stdio.h>
@@ -118,7 +118,7 @@ static enum pici_status read_hashes(struct delta *delta, struct pici_reader *rea
     enum pici_status status = pici_reader_count(reader, &total);
     if (status)
         return status;
-    const uint64_t own = delta->partial ? 2 : 1; /* tensors that are tables, and of version 3 a row more */
+    const uint64_t own = delta->partial ? 2 : 1; /* tables; with two, the hashes have a row more */
     if (total < own)
         return broken(reason, "delta-hashes", "there is no table of hashes");
     delta->tensors = total - own;
@@ -145,8 +145,8 @@ static enum pici_status read_hashes(struct delta *delta, struct pici_reader *rea
     return status;
 }
 
-/* Reads the table of few changes, a piece at a time, so that memory is needed for what it contains: each change has a
- * byte that is not zero. */
+/* Reads the table of few changes, a piece at a time, so that memory is proportional to its contents: each change has a
+ * nonzero byte. */
 static enum pici_status read_few(struct delta *delta, struct pici_reader *reader, char *reason)
 {
     struct pici_tensor_info tensor = PICI_TENSOR_INFO_INIT;
@@ -179,7 +179,7 @@ static enum pici_status read_few(struct delta *delta, struct pici_reader *reader
     return parsed == tensor.count ? PICI_OK : broken(reason, "delta-few", "the table of few changes is malformed");
 }
 
-/* Reads what the small deltas of tensor i lead to. */
+/* Reads the dtype and shape that the small deltas of tensor i result in. */
 static enum pici_status read_small(struct delta *delta, uint64_t i, struct pici_reader *reader, char *reason)
 {
     struct delta_small *const small = &delta->small[i];
@@ -240,7 +240,7 @@ static enum pici_status read_kind(struct delta *delta, uint64_t i, struct pici_r
     return kind == DELTA_SMALL ? read_small(delta, i, reader, reason) : PICI_OK;
 }
 
-/* Finds the rows of the table of hashes that are those of pieces. */
+/* Finds the pieces' rows in the table of hashes. */
 static enum pici_status find_pieces(struct delta *delta, struct pici_reader *reader, char *reason)
 {
     struct pici_tensor_info tensor = PICI_TENSOR_INFO_INIT;

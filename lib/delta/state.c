@@ -138,11 +138,11 @@ static bool attr_is(const struct pici_tensor *tensor, const char *key, const cha
     return attribute && attribute->len == strlen(value) && memcmp(attribute->value, value, attribute->len) == 0;
 }
 
-/* A part of a tensor: elements [first, first + count) of it; or, if row is not 0, of each row of so many elements the
- * columns [first, first + columns). */
+/* A part of a tensor: its elements [first, first + count); or, if row is not 0, columns [first, first + columns) of
+ * each row of `row` elements. */
 struct part {
     uint64_t first, count, row, columns;
-    bool is_of; /* of a tensor of so many elements: */
+    bool is_of; /* the tensor has `of` elements: */
     uint64_t of;
 };
 

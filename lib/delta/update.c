@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Changes a state where it is. What changes is kept as XOR blocks, so that applying them once more goes back. */
+ * Changes a state in place. Keeps the changes as XOR blocks, so that applying them again undoes them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,7 +70,7 @@ static enum pici_status keep(struct apply_job *job, const struct trail *trail, u
     return PICI_OK;
 }
 
-/* Whether the result has the tensors of the base, and these are in memory. */
+/* Checks that the result has the tensors of the base, and that these are in memory. */
 static enum pici_status check_tensors(struct apply_job *job)
 {
     const struct pici_state *const base = job->base;
@@ -143,7 +143,7 @@ static int by_place(const void *left, const void *right)
     return (first > second) - (first < second);
 }
 
-/* Two tensors of the state that share memory, as tied weights do, change once. */
+/* If two tensors of the state share memory, as tied weights do, change it once. */
 static enum pici_status check_shared(struct apply_job *job, struct pici_update *update)
 {
     struct pici_state *const base = job->base;
@@ -156,7 +156,7 @@ static enum pici_status check_shared(struct apply_job *job, struct pici_update *
             placed[count++] = &base->tensors[i];
     if (placed)
         qsort(placed, count, sizeof *placed, by_place);
-    const struct state_tensor *before = count ? placed[0] : NULL; /* the one that reaches furthest */
+    const struct state_tensor *before = count ? placed[0] : NULL; /* the tensor that ends last so far */
     for (size_t i = 1; !status && i < count; i++) {
         const struct state_tensor *const now = placed[i];
         if ((uintptr_t)now->data >= (uintptr_t)before->data + before->bytes) {
@@ -182,7 +182,8 @@ static enum pici_status check_shared(struct apply_job *job, struct pici_update *
                 job->reason, PICI_E_UNSUPPORTED, base->name, "tensors %s and %s share memory and do not change alike",
                 pici_quote(name, before->name, before->name_bytes), pici_quote(other, now->name, now->name_bytes));
         for (size_t k = 0; same && k < parts; k++)
-            update->parts[mine - update->parts + (ptrdiff_t)k].elements = NULL; /* done by the other */
+            update->parts[mine - update->parts + (ptrdiff_t)k].elements =
+                NULL; /* the other tensor changes this memory */
     }
     free(placed);
     return status;
@@ -224,7 +225,7 @@ enum pici_status pici_update_new(struct pici_update **output, struct pici_state 
     status = pici_apply_make(&job);
     set_verified(update, &job);
     free(job.verified);
-    if (update->count) /* they were made in the order of the result */
+    if (update->count) /* until here in the order of the result */
         qsort(update->parts, update->count, sizeof *update->parts, by_tensor);
     if (!status)
         status = check_shared(&job, update);
@@ -252,7 +253,7 @@ enum pici_status pici_update_switch(struct pici_update *update)
         return PICI_E_ARG;
     while (done < update->count && !(status = switch_part(&update->parts[done], update->threads)))
         done++;
-    while (status && done > 0) /* back: one thread needs the least memory */
+    while (status && done > 0) /* undo: one thread needs the least memory */
         switch_part(&update->parts[--done], 1);
     return status;
 }
