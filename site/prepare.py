@@ -69,6 +69,7 @@ class Site:
             to = self.target(page, m[2])
             return m[1][1:-1] if to is None else f"{m[1]}({to})"
 
+        text = re.sub(r"\A<!-- .*? -->\n", "", text)  # MkDocs takes a title only from the first line
         parts = re.split(r"(^```.*?^```$)", text, flags=re.S | re.M)
         for i in range(0, len(parts), 2):
             parts[i] = LINK.sub(link, parts[i])

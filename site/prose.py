@@ -2,12 +2,14 @@
 """Comments of headers and docstrings as Markdown.
 
 Both are plain text: paragraphs, and lines in columns that are indented or follow a line that ends with a colon. Columns
-are apart by two blanks or more; what continues a row is indented as far as its second column.
+are apart by two blanks or more; what continues a row is indented as far as its second column. A parameter is a line
+"name: meaning"; what continues it may be indented.
 """
 import html
 import re
 
 ROW = re.compile(r"( +)(\S.*?) {2,}(\S.*)$")
+PARAMETER = re.compile(r"([a-z_]+(?:, [a-z_]+)*): (?=\S)")
 NAME = re.compile(r"(?<![\w`])((?:pici|PICI)_\w+)")
 
 
@@ -51,14 +53,19 @@ def markdown(text):
                 flush()
             rows.append([row[2], row[3]])
             column = row.start(3)
+        elif indent >= 4 and paragraph and not paragraph[-1].endswith(":"):
+            paragraph.append(line.strip())
         elif indent >= 4:
             if paragraph:
                 flush()
             rows.append([line.strip(), ""])
             column = indent + 4
         else:
-            if rows:
+            parameter = PARAMETER.match(line)
+            if rows or parameter and paragraph and paragraph[-1].endswith("."):
                 flush()
+            if parameter and not paragraph:
+                line = "`" + parameter[1].replace(", ", "`, `") + "`" + line[parameter.end(1) :]
             paragraph.append(line.strip())
     flush()
     return "\n".join(out).strip() + "\n"

@@ -22,6 +22,20 @@ grep -q '^## block encode$' "$tmp/pages/docs/reference/picitool.md" || die "no h
 grep -q '"0.0.0"' "$tmp/html/versions.json" || die "no menu of versions"
 n=$((n + 1))
 
+# MkDocs names a page by its first line if this is a heading, else by the file.
+first=$(find "$tmp/pages" -name '*.md' ! -name try.md -exec sed -sn '1{/^# /!F}' {} +)
+[ -z "$first" ] || die "not a heading in the first line of $first"
+python3 - <<'EOF'
+import sys
+sys.path.insert(0, "site")
+import prose
+
+text = prose.markdown("Does it.\n\nout: a buffer, the\n    result of it.\nto, by: types.\n\nUse:\n    call(x)")
+want = "Does it.\n\n`out`: a buffer, the result of it.\n\n`to`, `by`: types.\n\nUse:\n"
+assert text.startswith(want) and text.endswith("| `call(x)` |  |\n"), text
+EOF
+n=$((n + 2))
+
 ! grep -rqE '^ {2,3}[-*] ' "$tmp/pages/docs" "$tmp/pages/formats" || die "a nested list is not indented by four spaces"
 tools/dev/benchmarks --check || die "docs/benchmarks.md is not what its records give: make figures"
 n=$((n + 1))
