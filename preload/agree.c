@@ -40,7 +40,7 @@ static void say_waiting(MPI_Comm comm, enum function function)
             rank, pmpi_settings()->wait_s, pmpi_function_name(function), also);
 }
 
-/* The nonblocking collective does not match the blocking one of a rank that has not loaded this library: that rank
+/* A nonblocking collective does not match the blocking one of a rank that has not loaded this library. So that rank
  * waits too, instead of receiving our words as its data. */
 int pmpi_agree(MPI_Comm comm, enum function function, uint64_t words[PMPI_WORDS], MPI_Op op)
 {

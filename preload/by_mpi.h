@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A call as the program made it, by MPI. */
+ * Makes a call of the program by MPI, unchanged. */
 #ifndef PICI_PRELOAD_BY_MPI_H
 #define PICI_PRELOAD_BY_MPI_H
 
 #include "preload/call.h"
 
-/* MPI's code. */
+/* Returns MPI's code. */
 int pmpi_by_mpi(const struct call *);
 
 #endif

@@ -11,17 +11,17 @@
 enum mode { BLOCKING, NONBLOCKING, PERSISTENT };
 
 struct call {
-    enum function function; /* the one that waits, whatever the mode: MPI_Iallreduce is ALLREDUCE */
+    enum function function; /* the blocking one, in any mode: MPI_Iallreduce is ALLREDUCE */
     enum mode mode;
-    int large; /* of the function whose counts are MPI_Count: MPI_Allreduce_c, ... */
-    const void *send; /* NULL: broadcast */
-    void *recv;       /* broadcast: the buffer */
-    MPI_Count count;  /* elements of a rank; all-reduce, reduce, broadcast: of the vector */
-    const void *counts; /* MPI_Reduce_scatter, MPI_Allgatherv: [ranks] int, or MPI_Count; MPI_Neighbor_allgatherv:
+    int large;           /* its counts are MPI_Count: MPI_Allreduce_c, ... */
+    const void *send;    /* NULL: broadcast */
+    void *recv;          /* broadcast: the buffer */
+    MPI_Count count;     /* elements of a rank; all-reduce, reduce, broadcast: of the vector */
+    const void *counts;  /* MPI_Reduce_scatter, MPI_Allgatherv: [ranks] int, or MPI_Count; MPI_Neighbor_allgatherv:
                          * [sources] likewise */
-    const void *displs; /* MPI_Allgatherv: [ranks] int, or MPI_Aint; MPI_Neighbor_allgatherv: [sources] likewise */
-    MPI_Datatype type;  /* of count; gathers: what a rank receives */
-    MPI_Count sendcount; /* gathers only, as sendtype */
+    const void *displs;  /* MPI_Allgatherv: [ranks] int, or MPI_Aint; MPI_Neighbor_allgatherv: [sources] likewise */
+    MPI_Datatype type;   /* of count; gathers: of received elements */
+    MPI_Count sendcount; /* gathers only, like sendtype */
     MPI_Datatype sendtype;
     MPI_Op op; /* of reductions */
     int root;  /* of reduce and broadcast */

@@ -6,8 +6,8 @@
 #include "preload/by_mpi.h"
 #include "preload/jobs.h"
 
-/* PICI_E_ARG is found before any data move, so that MPI finds in place what was there. A neighbourhood call has begun
- * on other ranks. */
+/* Whether MPI can make a call that failed. pici finds PICI_E_ARG before any data move, so buffers in place are
+ * unchanged. A neighbourhood call has begun on other ranks. */
 static int can_be_repeated(const struct call *call, enum pici_status status)
 {
     if (pmpi_is_neighbor(call))
@@ -16,7 +16,7 @@ static int can_be_repeated(const struct call *call, enum pici_status status)
     return status == PICI_E_ARG || ((status == PICI_E_NOMEM || status == PICI_E_SPACE) && !in_place);
 }
 
-/* All ranks have found out that the call cannot be pici's. */
+/* Leave calls to MPI, after all ranks have found out that pici cannot make the call. */
 static void leave_to_mpi(const struct work *work)
 {
     struct state *state = work->plan.state;
@@ -26,7 +26,7 @@ static void leave_to_mpi(const struct work *work)
     pmpi_state_off(state, OFF);
 }
 
-/* A call that waits; it returns why it is not pici's, or MPI's code. */
+/* Make a blocking call. Returns why it is not pici's; sets *rc to MPI's code if it has failed. */
 static enum reason wait_for(struct work *work, int *rc)
 {
     const enum pici_status status = pmpi_work_end(work, pmpi_work_begin(work));

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Whether a call is ours, and making it. */
+ * Decides whether a call is ours, and makes it. */
 #ifndef PICI_PRELOAD_CALLS_H
 #define PICI_PRELOAD_CALLS_H
 
 #include "preload/call.h"
 #include "preload/stats.h"
 
-/* Make the call, by pici or by MPI; MPI's code. */
+/* Make the call, by pici or by MPI. Returns MPI's code. */
 int pmpi_call(const struct call *);
 
-/* All ranks of the communicator are in a call that waits, and that MPI makes: what they can do on that occasion. MPI's
- * code. */
+/* All ranks of the communicator are in a blocking call that MPI makes: make a communicator of ours there, if an earlier
+ * call wants one. Returns MPI's code. */
 int pmpi_meet(MPI_Comm);
 
 /* Count a call that MPI makes in any case. */

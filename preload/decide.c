@@ -3,8 +3,8 @@
 
 #include "preload/types.h"
 
-/* What kind of function it is. */
-static int is_vector(const struct call *call) /* counts are those of a vector that all ranks have */
+/* The kind of a function. */
+static int is_vector(const struct call *call) /* the count is that of a vector on all ranks */
 {
     return call->function == ALLREDUCE || call->function == REDUCE || call->function == BCAST;
 }
@@ -52,7 +52,7 @@ static int counts_are_equal(const struct call *call, int ranks)
     return 1;
 }
 
-/* Elements of the vector of all ranks. 0 also if there are more than can be. */
+/* The elements of the vector of all ranks. Also 0 if a count is negative, or the sum too large. */
 static uint64_t elements(const struct call *call, int ranks)
 {
     uint64_t sum = 0;
@@ -84,7 +84,7 @@ static enum reason decide_type(const struct call *call, struct plan *plan)
     if (!pmpi_basic(call->type, &basic, &plain))
         return TYPE;
     if (reduces(call)) {
-        /* MPI allows no derived types here, and says so itself. */
+        /* MPI allows no derived types here, and reports them itself. */
         if (!plain || !pmpi_dtype_reduced(&basic, plan->op == PICI_SUM, &plan->dtype, &each))
             return TYPE;
     } else if (!pmpi_dtype_gathered(&basic, &plan->dtype, &each))
@@ -104,7 +104,7 @@ int pmpi_is_wrong(const struct call *call)
             (call->send == MPI_IN_PLACE || call->sendtype == MPI_DATATYPE_NULL || call->sendcount < 0));
 }
 
-/* A call that is ours, and may not wait: is there progress? */
+/* The reason for a call when there is a communicator: a call that does not wait needs progress, too. */
 static enum reason later(const struct call *call, const struct state *state)
 {
     if (state->reason == OURS && call->mode != BLOCKING && state->stuck)
@@ -112,8 +112,9 @@ static enum reason later(const struct call *call, const struct state *state)
     return state->reason;
 }
 
-/* The first eligible calls of a communicator. A call that does not wait can only say that it wants one: the next that
- * waits makes it. A persistent request says that it will be used again. */
+/* Handle the first eligible calls of a communicator. A nonblocking call only notes that it wants pici's communicator;
+ * the next blocking call makes it. A persistent request makes it at once, since the program will use the request
+ * again. */
 static enum reason make(const struct call *call, struct state *state, int *rc)
 {
     const int is_first = state->eligible < pmpi_settings()->after;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Whether a call is ours. That depends on what MPI makes the same on all ranks, and on settings that they agreed on;
- * never on data, time, or addresses. */
+ * Decides whether a call is ours, by arguments that MPI requires to be the same on all ranks, and by settings that the
+ * ranks agreed on; never by data, time, or addresses. */
 #ifndef PICI_PRELOAD_DECIDE_H
 #define PICI_PRELOAD_DECIDE_H
 
@@ -9,7 +9,7 @@
 #include "preload/neighbors.h"
 #include "preload/state.h"
 
-/* What the decision found out, for the call that follows. */
+/* Results of the decision, for the call that follows. */
 struct plan {
     struct state *state;
     int ranks;
@@ -20,20 +20,20 @@ struct plan {
     enum pici_dtype dtype;
     enum pici_op op;
     int floats;               /* one float is one element */
-    int packed;               /* gathers, broadcast: what is received is not one element after the other */
-    struct exchange exchange; /* neighbourhood calls; of the other members only the state */
+    int packed;               /* gathers, broadcast: received elements are not contiguous */
+    struct exchange exchange; /* neighbourhood calls, which use only this and the state */
 };
 
-/* plan->state is set. Also counts calls that are eligible, and makes the communicator when it is time to. *rc: MPI has
- * failed. */
+/* Decide. plan->state must be set. Also counts eligible calls, and makes pici's communicator when it is due. *rc: MPI's
+ * code, if MPI has failed. */
 enum reason pmpi_decide(const struct call *, struct plan *plan, int *rc);
 
-/* Nonzero: MPI refuses the call, or will when it looks at it. */
+/* Nonzero: MPI will refuse the call. */
 int pmpi_is_wrong(const struct call *);
 
 int pmpi_is_neighbor(const struct call *);
 
-/* What counts and displs have for a rank. */
+/* A rank's entries of counts and displs. */
 MPI_Count pmpi_count_of(const struct call *, int rank);
 MPI_Aint pmpi_displacement(const struct call *, int rank);
 

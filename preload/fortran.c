@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Open MPI's Fortran interfaces call PMPI_Allreduce, so that MPI_Allreduce in C never sees a Fortran program's call.
- * Programs with mpif.h or the module mpi call mpi_allreduce_, or as their compiler else writes that name; the module
+ * Programs with mpif.h or the module mpi call mpi_allreduce_, or their compiler's spelling of that name; the module
  * mpi_f08 calls ompi_allreduce_f. MPICH's interfaces call MPI_Allreduce. */
 #include <mpi.h>
 
@@ -12,7 +12,7 @@
 #include "preload/calls.h"
 #include "preload/graph.h"
 
-/* Addresses that stand for MPI_IN_PLACE and MPI_BOTTOM. Which of them there are depends on the Fortran compiler. */
+/* Addresses that stand for MPI_IN_PLACE and MPI_BOTTOM. The Fortran compiler determines which of them exist. */
 #define SENTINEL(lower, UPPER)                                                                                         \
     extern int mpi_fortran_##lower __attribute__((weak));                                                              \
     extern int mpi_fortran_##lower##_ __attribute__((weak));                                                           \
@@ -84,7 +84,7 @@ static void answer(MPI_Fint *error, int rc)
         *error = (MPI_Fint)rc;
 }
 
-/* Make the call: request NULL, or begin it. */
+/* Make the call if request is NULL; else begin it. */
 static void make(struct call *call, MPI_Fint *request, MPI_Fint *error)
 {
     MPI_Request made = MPI_REQUEST_NULL;
@@ -151,7 +151,7 @@ void ompi_bcast_f(void *buffer, MPI_Fint *count, MPI_Fint *type, MPI_Fint *root,
     make(&call, NULL, error);
 }
 
-/* A list as C has it, where Fortran's integers have another width: *copy, to be freed. Without memory the list is null,
+/* A list of C's integers. If Fortran's have another width, it is *copy, to be freed. Without memory the list is null,
  * which MPI refuses. */
 static const void *list(const MPI_Fint *given, int count, int **copy)
 {
@@ -164,7 +164,7 @@ static const void *list(const MPI_Fint *given, int count, int **copy)
     return *copy;
 }
 
-/* Of how many ranks a list with an entry for each is. */
+/* The length of a list with an entry for each rank. */
 static int ranks_of(MPI_Comm comm)
 {
     int ranks = 0, inter = 0;
@@ -242,7 +242,7 @@ void ompi_neighbor_allgatherv_f(void *send, MPI_Fint *sendcount, MPI_Fint *sendt
     free(displ_copy);
 }
 
-/* ---- those that do not wait */
+/* ---- nonblocking functions */
 
 void ompi_iallreduce_f(void *send, void *recv, MPI_Fint *count, MPI_Fint *type, MPI_Fint *op, MPI_Fint *comm,
                        MPI_Fint *request, MPI_Fint *error)
@@ -260,8 +260,8 @@ void ompi_ireduce_scatter_block_f(void *send, void *recv, MPI_Fint *count, MPI_F
     make(&call, request, error);
 }
 
-/* When such a function returns, Open MPI has read lists of counts: its own Fortran functions free their copies then.
- * Of a call that is ours there are copies of its own (jobs.c). */
+/* When such a function returns, Open MPI has read lists of counts: its own Fortran functions free their copies then. A
+ * call of ours has its own copies (jobs.c). */
 void ompi_ireduce_scatter_f(void *send, void *recv, MPI_Fint *counts, MPI_Fint *type, MPI_Fint *op, MPI_Fint *comm,
                             MPI_Fint *request, MPI_Fint *error)
 {
@@ -334,8 +334,8 @@ NAMES(allgatherv, ALLGATHERV, Allgatherv);
 NAMES(neighbor_allgather, NEIGHBOR_ALLGATHER, Neighbor_allgather);
 NAMES(neighbor_allgatherv, NEIGHBOR_ALLGATHERV, Neighbor_allgatherv);
 
-/* Those that are only counted, by the number of their arguments, all of them addresses. Open MPI's own have names of
- * the profiling interface too. A program in C has none of them, but does not call them either. */
+/* Functions that are only counted, by their number of arguments, which are all addresses. Open MPI's own also have
+ * names of the profiling interface. A program in C has none of them, but does not call them either. */
 #define PARAMETERS9 (void *a, void *b, void *c, void *d, void *e, void *f, void *g, void *h, void *i)
 #define PARAMETERS10 (void *a, void *b, void *c, void *d, void *e, void *f, void *g, void *h, void *i, void *j)
 #define ARGUMENTS9 (a, b, c, d, e, f, g, h, i)

@@ -7,15 +7,15 @@
 #include <stddef.h>
 #include <string.h>
 
-/* A function of CUDA's driver. POSIX lets an address of dlsym be one of a function. */
+/* Find a function of CUDA's driver. POSIX lets dlsym return the address of a function. */
 static void find(void *library, const char *name, void *function)
 {
     void *const found = dlsym(library, name);
     memcpy(function, &found, sizeof found);
 }
 
-/* Also the contexts of other threads: those that the CUDA runtime makes are the devices' primary ones. Before cuInit
- * all of these functions fail. */
+/* Whether there is a CUDA context, also of other threads: the CUDA runtime makes the devices' primary ones. Before
+ * cuInit all of these functions fail. */
 static int cuda_context(void *driver)
 {
     int (*current)(void **) = NULL, (*count)(int *) = NULL, (*state)(int, unsigned *, int *) = NULL;
@@ -37,7 +37,7 @@ static int cuda_context(void *driver)
     return 0;
 }
 
-/* How many libraries the process has loaded so far, also those that it has closed since. 0: not known. */
+/* Note the number of libraries that the process has loaded so far, including those that it has closed. 0: not known. */
 static int note_loads(struct dl_phdr_info *info, size_t bytes, void *loads)
 {
     if (bytes >= offsetof(struct dl_phdr_info, dlpi_adds) + sizeof info->dlpi_adds)
@@ -50,11 +50,11 @@ static void *loaded(const char *name)
     return dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
 }
 
-/* Looking for a library that is not loaded searches the file system for it. So that is done again only after other
+/* A look for a library that is not loaded searches the file system. So this function looks again only after other
  * libraries were loaded. */
 int pmpi_gpu(void)
 {
-    static _Atomic unsigned long long none; /* of so many loads, none was one of these */
+    static _Atomic unsigned long long none; /* the number of loads after which none of these was loaded */
     unsigned long long loads = 0;
     dl_iterate_phdr(note_loads, &loads);
     if (loads && loads == none)

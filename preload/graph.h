@@ -23,13 +23,13 @@ struct graph {
     uint64_t edges;                  /* of all ranks, without those from a rank to itself */
     int some_alone;                  /* some rank has no neighbour but itself */
     uint64_t eligible;               /* calls so far */
-    unsigned pause, last_pause;      /* so many of the next calls are MPI's; how many were the last time */
+    unsigned pause, last_pause;      /* the count of next calls that are MPI's; that count the last time */
     struct pici_neighbor_plan *plan; /* NULL: not made */
     struct {
         uint64_t count;
         size_t width;
-    } length[PMPI_LENGTHS]; /* longest contributions for which each rank has memory: the last that were asked for */
-    unsigned lengths;       /* so many were */
+    } length[PMPI_LENGTHS]; /* the last reserved lengths: each rank has memory for contributions as long */
+    unsigned lengths;       /* count of lengths reserved */
 
     int failed; /* a call of ours has failed on this rank */
 };

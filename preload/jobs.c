@@ -11,7 +11,7 @@
 #include "preload/progress.h"
 
 struct job {
-    struct work work; /* of a persistent request between two starts: as it was prepared */
+    struct work work; /* the current start: a copy of `prepared` at first */
     struct work prepared;
     MPI_Datatype own_types[2]; /* copies, or MPI_DATATYPE_NULL: the program may free its own meanwhile */
     void *own_lists[2];        /* copies of counts and displacements */
@@ -21,9 +21,9 @@ struct job {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct job *jobs, **last = &jobs; /* that run, in the order in which they were started */
+static struct job *jobs, **last = &jobs; /* running jobs, in the order of their start */
 static struct job *persistent;           /* all persistent requests */
-static atomic_int running;               /* jobs that run */
+static atomic_int running;               /* the number of running jobs */
 static atomic_flag progressing = ATOMIC_FLAG_INIT;
 static int next_tag;
 
@@ -51,13 +51,14 @@ static void free_job(struct job *job)
     free(job);
 }
 
-/* Whose error handler is called: the program may have freed its communicator. */
+/* The communicator whose error handler is called: the program may have freed its own. */
 static MPI_Comm blamed(const struct job *job)
 {
     return atomic_load(&job->prepared.plan.state->orphaned) ? MPI_COMM_SELF : job->prepared.call.comm;
 }
 
-/* The program's request ends: with an error, if the message is longer than what it receives. */
+/* Complete the program's request: with an error, if the message is longer than the empty one that the request
+ * receives. */
 static void complete(struct job *job, enum pici_status status)
 {
     static const char byte = 0;
@@ -99,8 +100,8 @@ static struct job *job_after(struct job *const *link)
     return job;
 }
 
-/* May be called from inside any function of MPI, also from one that progress itself has called: then it does nothing.
- * Returns how many jobs have ended. */
+/* Make progress on all jobs. May run inside any function of MPI, also inside one that progress has called: then it does
+ * nothing. Returns the number of jobs that have ended. */
 static int progress(void)
 {
     int ended = 0;
@@ -138,7 +139,7 @@ static int tag_is_taken(int tag)
     return 0;
 }
 
-/* Of messages to this rank; MPI has at least 32768. */
+/* Choose a free tag for messages to this rank; MPI has at least 32768. */
 static void choose_tag(struct job *job)
 {
     pthread_mutex_lock(&lock);
@@ -169,7 +170,7 @@ static int keep_list(void **own, const void **list, size_t bytes)
     return *own != NULL;
 }
 
-/* Copies of what the program may free before the job ends. */
+/* Copy the arguments that the program may free before the job ends. */
 static int keep_arguments(struct job *job)
 {
     struct call *call = &job->prepared.call;
@@ -208,7 +209,7 @@ static void begin(struct job *job)
 {
     struct state *state = job->prepared.plan.state;
     job->work = job->prepared;
-    job->work.call.comm = MPI_COMM_SELF; /* for packing any will do, and the program may free its own */
+    job->work.call.comm = MPI_COMM_SELF; /* any communicator can pack, and the program may free its own */
     pmpi_lock(state);
     const enum pici_status status = pmpi_work_begin(&job->work);
     pmpi_unlock(state);
@@ -225,7 +226,7 @@ static void begin(struct job *job)
     pmpi_progress_wake();
 }
 
-/* Other ranks have begun the call: without memory this one cannot. */
+/* Report that this rank lacks memory for a call that other ranks have begun. */
 static int no_memory(const struct work *work)
 {
     PMPI_Comm_call_errhandler(work->call.comm, MPI_ERR_NO_MEM);
@@ -265,7 +266,7 @@ int pmpi_job_prepare(const struct work *work)
     return rc;
 }
 
-/* The job of a request, or NULL. */
+/* The job of a request, or NULL. take: remove it from the list. */
 static struct job *find(MPI_Request request, int take)
 {
     pthread_mutex_lock(&lock);
@@ -288,7 +289,7 @@ int pmpi_start(MPI_Request *request)
     return rc;
 }
 
-/* MPI forbids it while the request is active. */
+/* MPI forbids freeing an active request. */
 int pmpi_request_free(MPI_Request *request)
 {
     struct job *job = find(*request, 1);

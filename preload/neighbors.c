@@ -11,7 +11,7 @@
 enum {
     AUTO_RANKS = 8, /* with fewer ranks, or fewer neighbours on average, there is little to relay */
     AUTO_DEGREE = 4,
-    LEAST_RANKS = 3, /* of two ranks, MPI lets each contribute another count */
+    LEAST_RANKS = 3, /* with two ranks, MPI lets their counts differ */
     MOST_PAUSE = 64
 };
 
@@ -91,7 +91,7 @@ static void free_exchange(struct exchange *exchange)
     *exchange = (struct exchange){0};
 }
 
-/* The bytes that go over each edge, as far as this rank knows. */
+/* Set the bytes on each edge that this rank knows. */
 static void measure(const struct call *call, const struct graph *graph, struct exchange *exchange)
 {
     exchange->sent = graph->lists.destinations ? bytes_of(call->sendcount, call->sendtype, &exchange->refused) : 0;
@@ -109,8 +109,8 @@ static void measure(const struct call *call, const struct graph *graph, struct e
     exchange->width = exchange->total ? width_of(call->type, &exchange->receives_plain) : 0;
 }
 
-/* The slots of MPI_Neighbor_allgatherv, where elements are in order; from the lowest one on, since an offset of MPI's
- * may be negative. */
+/* Find the slots of MPI_Neighbor_allgatherv: contiguous ones in this call's memory, or the program's. The program's
+ * offsets may be negative, so these count from the lowest slot. */
 static void find_slots(const struct call *call, const struct graph *graph, struct exchange *exchange)
 {
     const MPI_Aint extent = extent_of(call->type);
@@ -147,7 +147,7 @@ static int overlaps(const struct graph *graph, const struct exchange *exchange)
     return 0;
 }
 
-/* MPI takes null, or another count, from a rank that sends to nobody; pici wants a buffer of the count of all ranks. */
+/* A rank that sends to nobody may give MPI null, or another count. pici needs a buffer of the count of all ranks. */
 static void send_nothing(const struct call *call, const struct graph *graph, struct exchange *exchange)
 {
     static const uint8_t nothing;
@@ -194,7 +194,7 @@ static void prepare_receive(const struct call *call, const struct graph *graph, 
 
 static void prepare(const struct call *call, const struct graph *graph, struct exchange *exchange)
 {
-    exchange->refused |= graph->failed || pmpi_gpu(); /* since the ranks agreed on the communicator */
+    exchange->refused |= graph->failed || pmpi_gpu(); /* may have changed since the ranks agreed on the communicator */
     if (!exchange->refused)
         prepare_send(call, graph, exchange);
     if (!exchange->refused)
@@ -204,7 +204,7 @@ static void prepare(const struct call *call, const struct graph *graph, struct e
 
 /* ---- what all ranks agree on */
 
-/* The largest size, and the complement of the smallest; both 0 without any. Within 63 bits: MPICH 4.0 compares
+/* Note the largest size, and the complement of the smallest; both are 0 without any. Within 63 bits: MPICH 4.0 compares
  * MPI_UINT64_T as signed. */
 static void note_size(uint64_t *most, uint64_t *most_not, uint64_t size)
 {
@@ -218,7 +218,7 @@ static int same(uint64_t most, uint64_t most_not)
     return most == INT64_MAX - most_not;
 }
 
-/* By the mean of what a rank receives. */
+/* Whether a rank receives too little on average. */
 static int too_little(const struct graph *graph, uint64_t bytes, int ranks)
 {
     return !bytes || (double)bytes * (double)graph->edges < (double)pmpi_settings()->min_bytes * ranks;
@@ -269,7 +269,7 @@ static enum reason agree_on_call(const struct call *call, struct state *state, s
     if (!varied(call) && !same(words[BYTES], words[BYTES_NOT]))
         return COUNTS;
     exchange->width = same(words[WIDTH], words[WIDTH_NOT]) ? (size_t)words[WIDTH] : 1;
-    /* also where there are no neighbours */
+    /* also on ranks without neighbours */
     if (!varied(call))
         exchange->received = exchange->sent = (size_t)words[BYTES];
     for (int i = 0; exchange->counts && i < graph->lists.sources; i++) {
@@ -279,7 +279,7 @@ static enum reason agree_on_call(const struct call *call, struct state *state, s
     return OURS;
 }
 
-/* The first time on a communicator: what all ranks have to know of its graph. */
+/* On a communicator's first call, agree on facts about its graph. */
 static int agree_on_graph(const struct call *call, struct state *state, int ranks)
 {
     enum { LACKING, EDGES, ALONE };
@@ -337,8 +337,8 @@ static enum pici_dtype dtype_of(size_t width)
     }
 }
 
-/* A rank that has no memory for a call when that has begun leaves others waiting. So for each length the ranks first
- * see whether all have it. The communicator keeps that memory. */
+/* A rank that lacks memory once a call has begun leaves others waiting. So for each length the ranks first check that
+ * all have the memory. The communicator keeps it. */
 static int reserve(const struct call *call, struct state *state, const struct exchange *exchange)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;
@@ -381,8 +381,8 @@ static enum reason make_ready(const struct call *call, struct state *state, cons
 
 /* ---- the decision */
 
-/* MPI makes the count of MPI_Neighbor_allgather the same on all ranks, but nobody notices what a rank without
- * neighbours says; that of MPI_Neighbor_allgatherv is each rank's own. */
+/* Whether this rank's size is that of all ranks. MPI requires it of MPI_Neighbor_allgather, but nobody notices the
+ * count of a rank without neighbours. In MPI_Neighbor_allgatherv each rank has its own. */
 static int own_size_tells(const struct call *call, const struct graph *graph)
 {
     return !varied(call) && !graph->some_alone;
@@ -429,7 +429,7 @@ enum reason pmpi_neighbors_decide(const struct call *call, struct state *state, 
 
 /* ---- the call */
 
-/* Put what was received in order where the program wants it. */
+/* Copy received elements to the program's slots. */
 static int spread(const struct call *call, const struct graph *graph, const struct exchange *exchange)
 {
     const MPI_Aint extent = extent_of(call->type);
@@ -458,9 +458,8 @@ enum pici_status pmpi_neighbors_begin(const struct call *call, struct state *sta
                                                          exchange->offsets, dtype, plan, opts, request)
                        : pici_neighbor_all_gatherv(exchange->send, count, exchange->recv, exchange->counts,
                                                    exchange->offsets, dtype, plan, opts);
-    return request
-               ? pici_neighbor_all_gather_start(exchange->send, exchange->recv, count, dtype, plan, opts, request)
-               : pici_neighbor_all_gather(exchange->send, exchange->recv, count, dtype, plan, opts);
+    return request ? pici_neighbor_all_gather_start(exchange->send, exchange->recv, count, dtype, plan, opts, request)
+                   : pici_neighbor_all_gather(exchange->send, exchange->recv, count, dtype, plan, opts);
 }
 
 enum pici_status pmpi_neighbors_end(const struct call *call, struct state *state, struct exchange *exchange,

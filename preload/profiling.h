@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Included before each source of our transport over MPI (lib/transport/mpi*.c) when it is compiled for the preloaded
- * library. There MPI_X may be our own function, or that of a profiling tool, so the transport calls PMPI_X. */
+ * library. There MPI_X may be our own function, or a profiling tool's, so the transport calls PMPI_X. */
 #ifndef PICI_PRELOAD_PROFILING_H
 #define PICI_PRELOAD_PROFILING_H
 
 #include <mpi.h>
 
-/* As MPI_Comm_dup, but without the program's attributes, topology and hints: its copy callbacks are not for us. */
+/* Like MPI_Comm_dup, but without the program's attributes, topology and hints: its copy callbacks are not for us. */
 int pmpi_comm_dup(MPI_Comm, MPI_Comm *);
 
 #define MPI_Allgather PMPI_Allgather

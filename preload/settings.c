@@ -116,7 +116,7 @@ static void read_route(void)
         invalid(name, text, "auto, direct, halving or off");
 }
 
-/* zfp:rate=R, bf16 or q8. The rate is one that both widths of floats have. */
+/* Read zfp:rate=R, bf16 or q8. The rate must be possible for both widths of floats. */
 static void read_lossy(void)
 {
     static const char name[] = "PICI_PMPI_LOSSY", zfp[] = "zfp:rate=";
@@ -142,7 +142,7 @@ static void read_lossy(void)
         invalid(name, text, "zfp:rate= and a number, bf16 or q8");
 }
 
-/* Those variables of the library that must be the same on all ranks. */
+/* Hash the variables of the library that must be the same on all ranks. */
 static uint64_t hash_of_library(uint64_t hash)
 {
     static const char *const NAME[] = {"PICI_ALGORITHM",    "PICI_SLICE_BYTES", "PICI_WINDOW", "PICI_TUNE",

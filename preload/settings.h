@@ -9,8 +9,8 @@
 #include "pici/coll.h"
 #include "pici/neighbor.h"
 
-/* The functions that may be ours: those that wait, of which neighbourhoods have no others; those that do not wait, and
- * those that make a persistent request, in the same order. */
+/* The functions that may be ours: blocking ones; then the nonblocking ones, and those that make a persistent request,
+ * in the same order. Neighbourhood functions are only blocking. */
 enum function {
     ALLREDUCE,
     REDUCE_SCATTER_BLOCK,
@@ -42,25 +42,25 @@ enum function {
 const char *pmpi_function_name(enum function);
 
 struct settings {
-    int enabled;           /* PICI_PMPI */
-    int intra;             /* PICI_PMPI_INTRA: also on one node */
-    int stats;             /* PICI_PMPI_STATS: 0 none, 1 rank 0, 2 all ranks */
-    int comms;             /* PICI_PMPI_COMMS: communicators at a time */
-    int wait_s;            /* PICI_PMPI_WAIT: seconds until a rank that waits for the others says so */
-    unsigned functions;    /* PICI_PMPI_FUNCTIONS: bits 1 << enum function */
-    int neighbors;         /* PICI_NEIGHBOR is not off: neighbourhood functions may be ours */
-    enum pici_route route; /* PICI_NEIGHBOR: of plans; another one than AUTO is taken for small graphs too */
-    uint64_t min_bytes;    /* PICI_PMPI_MIN_BYTES */
-    uint64_t after;        /* PICI_PMPI_AFTER: eligible calls of a communicator that go to MPI first */
+    int enabled;               /* PICI_PMPI */
+    int intra;                 /* PICI_PMPI_INTRA: also on one node */
+    int stats;                 /* PICI_PMPI_STATS: 0 none, 1 rank 0, 2 all ranks */
+    int comms;                 /* PICI_PMPI_COMMS: communicators at a time */
+    int wait_s;                /* PICI_PMPI_WAIT: seconds until a waiting rank prints a message */
+    unsigned functions;        /* PICI_PMPI_FUNCTIONS: bits 1 << enum function */
+    int neighbors;             /* PICI_NEIGHBOR is not off: neighbourhood functions may be ours */
+    enum pici_route route;     /* PICI_NEIGHBOR: of plans; other routes than AUTO apply to small graphs, too */
+    uint64_t min_bytes;        /* PICI_PMPI_MIN_BYTES */
+    uint64_t after;            /* PICI_PMPI_AFTER: eligible calls of a communicator that go to MPI first */
     const char *lossy;         /* PICI_PMPI_LOSSY: its text, or NULL */
-    struct pici_values values; /* what it says; PICI_VALUES_EXACT: nothing */
-    int own_timeout;       /* PICI_TIMEOUT_MS is set */
-    int own_history;       /* PICI_TUNE_HISTORY is set */
-    uint64_t hash;         /* of the version, and of all settings that must be the same on all ranks */
-    char fault[256];       /* "", or which variable has an invalid value */
+    struct pici_values values; /* its codec; PICI_VALUES_EXACT: none */
+    int own_timeout;           /* PICI_TIMEOUT_MS is set */
+    int own_history;           /* PICI_TUNE_HISTORY is set */
+    uint64_t hash;             /* of the version, and of all settings that must be the same on all ranks */
+    char fault[256];           /* "", or the error of a variable with an invalid value */
 };
 
-/* Thread-safe. Never NULL. If a value is invalid, fault says so and the defaults hold for that variable. */
+/* Thread-safe. Never NULL. If a variable's value is invalid, fault describes the error, and the default applies. */
 const struct settings *pmpi_settings(void);
 
 /* FNV-1a of some bytes, continuing from hash; PMPI_HASH begins one. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Communicators of ours are freed with the program's, or at the latest by MPI_Finalize: it deletes the attributes of
- * MPI_COMM_SELF first, while MPI still works. Not every Fortran interface calls MPI_Finalize in C, so that this is an
- * attribute and not a function of that name. */
+ * Communicators of ours are freed with the program's, or at the latest by MPI_Finalize: it first deletes the attributes
+ * of MPI_COMM_SELF, while MPI still works. This is an attribute and not a function MPI_Finalize, since not every
+ * Fortran interface calls that in C. */
 #define _POSIX_C_SOURCE 200809L
 #include "preload/state.h"
 
@@ -17,18 +17,18 @@
 #include "preload/profiling.h"
 #include "preload/progress.h"
 
-/* What ranks agree on, by the maximum of each word. */
+/* Words of an agreement, which combines them by their maximum. */
 enum { SETTINGS, SETTINGS_NOT, HOST, HOST_NOT, INVALID, GPU, FULL, STUCK };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int phase; /* 0: not begun; 1: begun; 2: ended, or there is nothing to do */
 static int keyval = MPI_KEYVAL_INVALID, self_keyval = MPI_KEYVAL_INVALID;
-static struct state *made; /* states with a communicator of ours */
+static struct state *made;            /* states with a communicator of ours */
 static MPI_Comm self = MPI_COMM_NULL; /* pmpi_self */
-static int places;         /* taken, of settings->comms */
-static struct state *orphans; /* whose communicators the program has freed, with jobs that run */
+static int places;                    /* places taken, of settings->comms */
+static struct state *orphans;         /* states with running jobs, whose communicators the program has freed */
 
-/* Of communicators for whose state there was no memory: agreed on or not. */
+/* Shared by communicators without memory for a state: agreed on or not. */
 static struct state nothing = {.reason = OFF, .agreed = 1}, nothing_yet = {.reason = OFF};
 
 /* ---- freeing */
@@ -80,7 +80,7 @@ static int delete_state(MPI_Comm comm, int key, void *value, void *extra)
     return MPI_SUCCESS;
 }
 
-/* Those without jobs, or all. */
+/* Free orphans without jobs, or all. */
 static void free_orphans(int all)
 {
     struct state *unused = NULL;
@@ -130,7 +130,8 @@ MPI_Comm pmpi_self(void)
 
 /* ---- beginning */
 
-/* Nonzero: MPI is initialized, by MPI_Init and its like: MPI_COMM_SELF exists. */
+/* Nonzero: MPI_Init, or a function like it, has initialized MPI, so that MPI_COMM_SELF exists; and MPI is not
+ * finalized. */
 static int initialized(void)
 {
     int yes = 0, finalized = 0;
@@ -221,7 +222,7 @@ static int agree_on_state(struct state *state, MPI_Comm comm, enum function func
     return rc;
 }
 
-/* A state that the ranks have not agreed on. */
+/* Make a state that the ranks have not agreed on. */
 static struct state *new_state(MPI_Comm comm, int *rc)
 {
     int inter = 0, ranks = 0;
@@ -307,8 +308,8 @@ static void keep(struct state *state)
     pthread_mutex_unlock(&lock);
 }
 
-/* Ranks may be hours apart in MPI. And a call goes by its arguments alone: by the densities of earlier calls it might
- * have another algorithm, and sums with other bits, than in a program that is resumed in between. */
+/* Turn off the timeout: ranks may be hours apart in MPI. Turn off the history of densities, so that a call depends on
+ * its arguments alone. With it, a resumed program might choose another algorithm, and get sums with other bits. */
 static enum pici_status change_defaults(struct pici_comm *comm)
 {
     const struct settings *settings = pmpi_settings();
@@ -325,7 +326,7 @@ static void forget(struct state *state)
     state->reason = OFF;
 }
 
-/* Nonzero: the library has the codec of PICI_PMPI_LOSSY, if there is one. */
+/* Nonzero: the library has the codec of PICI_PMPI_LOSSY, if that is set. */
 static int has_codec(const struct pici_comm *comm)
 {
     struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;

@@ -59,7 +59,7 @@ void pmpi_count_ours(enum function function, const struct pici_coll_stats *stats
     add(&nanoseconds[function], (uint64_t)(seconds * 1e9));
 }
 
-/* A line that is printed at once, so that those of several ranks do not mix. */
+/* A line that is printed in one call, so that lines of several ranks do not mix. */
 struct line {
     char text[2048];
     size_t size;
@@ -84,7 +84,7 @@ static void begin(struct line *line, int rank)
         append(line, "rank %d: ", rank);
 }
 
-/* In a unit that leaves two or three digits. */
+/* Append bytes in a unit that leaves two or three digits. */
 static void append_bytes(struct line *line, uint64_t bytes)
 {
     static const char *const UNIT[] = {"B", "kB", "MB", "GB", "TB", "PB"};

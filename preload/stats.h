@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What became of the program's calls: counters, and the lines that are printed at the end. Thread-safe. */
+ * Statistics of the program's calls: counters, and the lines that are printed at the end. Thread-safe. */
 #ifndef PICI_PRELOAD_STATS_H
 #define PICI_PRELOAD_STATS_H
 
@@ -32,18 +32,12 @@ enum reason {
 };
 
 /* Functions that never are ours, and are only counted. */
-enum passed {
-    INEIGHBOR_ALLGATHER,
-    INEIGHBOR_ALLGATHERV,
-    NEIGHBOR_ALLGATHER_INIT,
-    NEIGHBOR_ALLGATHERV_INIT,
-    PASSED
-};
+enum passed { INEIGHBOR_ALLGATHER, INEIGHBOR_ALLGATHERV, NEIGHBOR_ALLGATHER_INIT, NEIGHBOR_ALLGATHERV_INIT, PASSED };
 
 void pmpi_count(enum function, enum reason);
 void pmpi_count_passed(enum passed);
 
-/* A call of ours has ended, whatever its status: what it did, and seconds. */
+/* Count a call of ours that has ended, with any status: its statistics and seconds. */
 void pmpi_count_ours(enum function, const struct pici_coll_stats *, double seconds);
 
 /* Print a line to stderr for each function that was called, and one for the functions that are never ours. rank < 0:

@@ -6,7 +6,7 @@
 
 enum { AT_ONCE = 1 << 30, DEEPEST = 64 };
 
-/* Widths are MPI's to say: those of Fortran types depend on how it was built. */
+/* MPI reports the widths: those of Fortran types depend on its build. */
 static const struct {
     MPI_Datatype type;
     enum kind kind;
@@ -66,7 +66,7 @@ static const struct {
     {MPI_CHARACTER, RAW},
 };
 
-/* What MPI says of how a datatype was made. */
+/* MPI's description of a datatype. */
 struct made {
     int combiner;
     MPI_Count integers, addresses, counts, types;
@@ -161,14 +161,14 @@ static int parametrized(MPI_Datatype type, int combiner, struct basic *basic)
     return basic->bytes > 0;
 }
 
-/* Memory for count of them, also for none. */
+/* Memory for count items, which may be 0. */
 static void *room(MPI_Count count, size_t bytes)
 {
     return calloc((size_t)count + 1, bytes);
 }
 
-/* A member of a struct may occur no times. Of any other combiner, a type that occurs no times has no size, and the
- * caller has asked for that. */
+/* A member of a struct may occur 0 times. With any other combiner, a type that occurs 0 times has no size, which the
+ * caller has checked. */
 static int occurs(const struct made *made, const int *integers, const MPI_Count *counts, MPI_Count i)
 {
     if (made->combiner != MPI_COMBINER_STRUCT)
@@ -178,7 +178,7 @@ static int occurs(const struct made *made, const int *integers, const MPI_Count 
 
 static int unfold(MPI_Datatype type, struct basic *basic, int *plain, int depth);
 
-/* One basic type for all of a derived type's members that occur. */
+/* Find the one basic type of all of a derived type's members that occur. */
 static int unfold_members(const struct made *made, const int *integers, const MPI_Count *counts,
                           const MPI_Datatype *types, struct basic *basic, int *plain, int depth)
 {
@@ -282,7 +282,7 @@ int pmpi_dtype_gathered(const struct basic *basic, enum pici_dtype *dtype, int *
     }
 }
 
-/* Items in memory, of which MPI, whose counts of bytes are an int, may pack `most` at once. */
+/* Items in memory. MPI may pack `most` of them at once, since its counts of bytes are ints. */
 struct items {
     MPI_Datatype type;
     uintptr_t address; /* of the first */
@@ -291,7 +291,7 @@ struct items {
     int own_type;
 };
 
-/* The buffer may be at 0, with absolute addresses in the datatype, which MPICH refuses to pack: then both are moved. */
+/* MPICH refuses to pack a buffer at 0 with absolute addresses in the datatype: move both. */
 static int move_from_zero(struct items *items)
 {
     enum { AWAY = 64 };

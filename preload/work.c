@@ -9,8 +9,8 @@
 #include "preload/gpu.h"
 #include "preload/types.h"
 
-/* The same buffer twice is an error. Open MPI takes it for in place, and so do we. Under MPICH the rank refuses the
- * call, of which all ranks learn, and MPI says what is wrong. */
+/* Passing the same buffer twice is an error. Open MPI treats it as in place, and so do we. With MPICH, the rank refuses
+ * the call, all ranks learn that, and MPI reports the error. */
 static int aliased(const struct call *call)
 {
 #if defined OPEN_MPI
@@ -21,7 +21,7 @@ static int aliased(const struct call *call)
 #endif
 }
 
-/* By a function of pici, or by the nonblocking one of that name. */
+/* Call a function of pici, or its nonblocking version. */
 #define MAKE(function, ...)                                                                                            \
     (work->blocking ? function(__VA_ARGS__, work->plan.state->comm, opts)                                              \
                     : function##_start(__VA_ARGS__, work->plan.state->comm, opts, &work->request))
@@ -37,8 +37,8 @@ static enum pici_status all_reduce(struct work *work, int refuse, const struct p
     return MAKE(pici_all_reduce, send, recv, work->plan.count, work->plan.dtype, work->plan.op);
 }
 
-/* An all-reduce, of which only the root keeps the result: that takes the root no longer than a reduce-scatter and a
- * gather, and the sums are those of MPI_Allreduce. */
+/* An all-reduce whose result only the root keeps. It takes the root no longer than a reduce-scatter and a gather, and
+ * gives the same sums as MPI_Allreduce. */
 static enum pici_status reduce(struct work *work, int refuse, const struct pici_coll_opts *opts)
 {
     const struct call *call = &work->call;
@@ -50,7 +50,8 @@ static enum pici_status reduce(struct work *work, int refuse, const struct pici_
     return MAKE(pici_all_reduce, send, work->received, work->plan.count, work->plan.dtype, work->plan.op);
 }
 
-/* In place, MPI has the result in the first block, and leaves the rest as it was; ours would be in the rank's own. */
+/* In place, MPI puts the result into the first block, and leaves the rest unchanged; pici would put it into the rank's
+ * own block. */
 static enum pici_status reduce_scatter(struct work *work, int refuse, const struct pici_coll_opts *opts)
 {
     const struct call *call = &work->call;
@@ -63,7 +64,8 @@ static enum pici_status reduce_scatter(struct work *work, int refuse, const stru
     return MAKE(pici_reduce_scatter, send, recv, work->plan.count, work->plan.dtype, work->plan.op);
 }
 
-/* Where a gather has what a rank sent. The buffer may be at 0, with absolute addresses in its datatype. */
+/* The address of a rank's contribution in a gather's buffer. The buffer may be at 0, with absolute addresses in its
+ * datatype. */
 static void *block(const struct call *call, int rank, MPI_Aint extent)
 {
     return (void *)((uintptr_t)call->recv + (uintptr_t)pmpi_displacement(call, rank) * (uintptr_t)extent);
@@ -76,7 +78,8 @@ static MPI_Aint extent_of(MPI_Datatype type)
     return extent;
 }
 
-/* MPI_Allgatherv: lengths and, for contributions that pici places itself, offsets in elements. 0: no memory. */
+/* MPI_Allgatherv: set the lengths and offsets of contributions, in elements. pici uses the offsets only where it places
+ * contributions itself. 0: no memory. */
 static int list_lengths(struct work *work)
 {
     const size_t ranks = (size_t)work->plan.ranks, width = pici_dtype_width(work->plan.dtype);
@@ -91,12 +94,12 @@ static int list_lengths(struct work *work)
         const MPI_Aint place = pmpi_displacement(&work->call, r);
         work->lengths[r] = (uint64_t)pmpi_count_of(&work->call, r) * each;
         work->offsets[r] = place > 0 ? (uint64_t)place * each : 0;
-        work->plan.packed |= place < 0; /* which pici does not have */
+        work->plan.packed |= place < 0; /* pici has no negative offsets */
     }
     return 1;
 }
 
-/* What this rank sends in a gather, plain in memory: NULL if there is something to send and it cannot be had. */
+/* This rank's contribution to a gather, plain in memory. NULL: it has elements that this rank cannot provide. */
 static const void *contribution(struct work *work, size_t bytes)
 {
     const struct call *call = &work->call;
@@ -114,8 +117,8 @@ static const void *contribution(struct work *work, size_t bytes)
     return work->sent && pmpi_pack(send, count, type, work->sent, call->comm) ? work->sent : NULL;
 }
 
-/* Datatypes of either side may be any that have the signature, and differ between ranks. What is not plain in memory is
- * packed. */
+/* Send and receive datatypes may be any with the same signature, and differ between ranks. Elements that are not plain
+ * in memory are packed. */
 static enum pici_status all_gather(struct work *work, int refuse, const struct pici_coll_opts *opts)
 {
     const struct plan *plan = &work->plan;
@@ -158,14 +161,14 @@ static enum pici_status broadcast(struct work *work, int refuse, const struct pi
     void *buffer = call->recv;
     if (!refuse && plan->packed) {
         buffer = work->received = malloc(plan->bytes);
-        refuse = buffer && work->rank == call->root &&
-                 !pmpi_pack(call->recv, call->count, call->type, buffer, call->comm);
+        refuse =
+            buffer && work->rank == call->root && !pmpi_pack(call->recv, call->count, call->type, buffer, call->comm);
     }
     return MAKE(pici_broadcast, refuse ? NULL : buffer, plan->count, plan->dtype, call->root);
 }
 
-/* What the user has allowed to be lost: of sums of floats by MPI_Allreduce. Each call rounds by other random numbers,
- * and each run by the same. */
+/* Allow the loss that the user permits: in sums of floats by MPI_Allreduce. Each call rounds by other random numbers,
+ * which are the same in each run. */
 static void allow_loss(struct work *work, struct pici_values *values, struct pici_coll_opts *opts)
 {
     const struct plan *plan = &work->plan;
@@ -187,7 +190,7 @@ enum pici_status pmpi_work_begin(struct work *work)
     if (pmpi_is_neighbor(&work->call))
         return pmpi_neighbors_begin(&work->call, work->plan.state, &work->plan.exchange, &opts,
                                     work->blocking ? NULL : &work->request);
-    const int refuse = pmpi_gpu(); /* since the ranks agreed */
+    const int refuse = pmpi_gpu(); /* may have changed since the ranks agreed */
     allow_loss(work, &values, &opts);
     switch (work->call.function) {
     case ALLREDUCE: return all_reduce(work, refuse, &opts);
@@ -206,7 +209,7 @@ static double seconds_since(const struct timespec *start)
     return (double)(now.tv_sec - start->tv_sec) + 1e-9 * (double)(now.tv_nsec - start->tv_nsec);
 }
 
-/* What was received, from this call's memory to where the program wants it. */
+/* Copy received elements from this call's memory to the program's buffer. */
 static int deliver(const struct work *work)
 {
     const struct call *call = &work->call;
@@ -214,8 +217,7 @@ static int deliver(const struct work *work)
     case ALLGATHER:
     case ALLGATHERV: return spread(work);
     case BCAST:
-        return work->rank == call->root ||
-               pmpi_unpack(work->received, call->recv, call->count, call->type, call->comm);
+        return work->rank == call->root || pmpi_unpack(work->received, call->recv, call->count, call->type, call->comm);
     case REDUCE: return 1; /* of a rank that is not the root */
     default: memcpy(call->recv, work->received, work->plan.bytes); return 1;
     }
@@ -238,7 +240,7 @@ enum pici_status pmpi_work_end(struct work *work, enum pici_status status)
     return status;
 }
 
-/* Of a neighbourhood call, whose ranks need not have the same status, always the same. */
+/* MPI's error code. Ranks of a neighbourhood call may have different statuses, so it always has the same code. */
 static int code_of(const struct call *call, enum pici_status status)
 {
     return status == PICI_E_NOMEM && !pmpi_is_neighbor(call) ? MPI_ERR_NO_MEM : MPI_ERR_OTHER;

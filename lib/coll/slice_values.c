@@ -55,7 +55,7 @@ static uint8_t *residual_at(const struct pici_request *request, uint64_t first_e
     return call->opts.residual ? call->opts.residual + (first_element - base) * call->resolved.width : NULL;
 }
 
-/* The factor of losses: the results of an average are the sum divided by the number of ranks. */
+/* The factor of losses in the residual: the results of an average are the sum divided by the number of ranks. */
 static int times_of(const struct pici_request *request, const struct slice_run *slice_run)
 {
     const int average = request->call.args.kind == PICI_ALL_REDUCE && request->call.args.op == PICI_AVG;

@@ -6,8 +6,8 @@
 #define CPU_VENDORS (1u << MODEL_RING | 1u << MODEL_RABENSEIFNER)
 
 /* One core of an AMD EPYC with AVX-512, slices of 1 MiB that are not in the caches, nonzeros at random positions. The
- * 10th percentile of 128 runs, since other programs ran at the same time. A slice is counted, and then encoded from the
- * cache. */
+ * 10th percentile of 128 measurements, since other programs ran at the same time. A slice is counted, and then encoded
+ * from the cache. */
 #define CPU_CODEC                                                                                                      \
     {                                                                                                                  \
         [PICI_DENSE] = {{600, {0}}, {400, {0}}, {1200, {0}}, {1350, {0}}},                                             \
