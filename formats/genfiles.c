@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Writes the golden vectors of .pici files, files.txt (syntax: vectors/README.md), into the directory named by its
- * argument. Written from file.md alone; its blocks are ref.c's. It compresses as far as greedy copies allow, which the
- * library does not. */
+ * argument. Written from file.md alone; ref.c makes its blocks. It compresses by greedy copies, unlike the library. */
 #include "gentext.h"
 #include "ref.h"
 
@@ -36,7 +35,7 @@ static void put_zeros(struct bytes *to, size_t multiple)
         put(to, "", 1);
 }
 
-/* Text, or any bytes, with 1 to 8 zeros after them; `to` has a multiple of 8. */
+/* Append text, or any bytes, with 1 to 8 zeros after them. The total is a multiple of 8. */
 static void put_text(struct bytes *to, const void *p, size_t n)
 {
     put(to, p, n);
@@ -44,7 +43,7 @@ static void put_text(struct bytes *to, const void *p, size_t n)
     put_zeros(to, 8);
 }
 
-/* ---- what a file is made of ---- */
+/* ---- the parts of a file ---- */
 
 struct attribute {
     const char *key;
@@ -156,7 +155,7 @@ static void compress(struct bytes *to, const struct bytes *from)
 
 /* ---- the file ---- */
 
-/* A record; returns its header_hash. content_bytes: 0 unless the body is compressed. */
+/* Append a record. Returns its header_hash. content_bytes: 0 unless the body is compressed. */
 static uint64_t put_record(struct bytes *file, const char *kind, const struct bytes *body, size_t content_bytes)
 {
     const size_t at = file->len;
@@ -172,7 +171,7 @@ static uint64_t put_record(struct bytes *file, const char *kind, const struct by
     return hash;
 }
 
-/* A chunk, and its place to the index. */
+/* Append a chunk, and add its place to the index. */
 static void put_chunk(struct bytes *file, struct bytes *index, const void *elements, uint64_t n, const struct tensor *t)
 {
     struct bytes body = {.len = 0};
@@ -201,7 +200,7 @@ static void put_tensor(struct bytes *file, struct bytes *index, const struct ten
                   m.count - first < t->chunk_elements ? m.count - first : t->chunk_elements, t);
 }
 
-/* The table of tensors [first, end). */
+/* Append the table of tensors [first, end). */
 static void put_table(struct bytes *file, struct bytes *index, const struct tensor *t, size_t first, size_t end,
                       int compressed)
 {
@@ -246,7 +245,7 @@ static void put_lines(const struct attribute *a, size_t n)
     }
 }
 
-/* A case, but for its views. written: a writer that is given these tensors makes these bytes. */
+/* Write a case, without its views. written: a writer makes these bytes from these tensors. */
 static void put_case(const char *name, unsigned version, int written, int compressed,
                      const struct attribute *attributes, size_t n_attributes, const struct tensor *t, size_t n)
 {
@@ -301,7 +300,7 @@ static void put_case(const char *name, unsigned version, int written, int compre
     }
 }
 
-/* A row of source.views, and its line. */
+/* Append a row of source.views, and its line. */
 static void put_view(struct bytes *to, uint64_t tensor, uint64_t offset, unsigned flags, unsigned rank,
                      const uint64_t *shape, const uint64_t *strides, const char *name)
 {
@@ -370,7 +369,7 @@ int main(int argc, char **argv)
         {"layers.1.none", REF_F8E5M2, 3, {1, 0, 2}, REF_DENSE, 9, {{NULL, NULL, 0}}, 2},
         {"layers.1.mask", REF_U8, 1, {9}, REF_DENSE, 9, {{"source.dtype", "BOOL", 4}}, 2}};
     static const struct tensor one[] = {{"x", REF_BF16, 1, {2}, REF_DENSE, 9, {{NULL, NULL, 0}}, 1}};
-    /* a body of 15 bytes, whose content has 24 */
+    /* a body of 15 bytes with a content of 24 */
     static const struct tensor least[] = {{"", REF_U8, 0, {0}, REF_DENSE, 9, {{NULL, NULL, 0}}, 1}};
     if (argc != 2)
         fail("usage: genfiles DIRECTORY", argv[0]);

@@ -29,10 +29,10 @@ static void put_block(const char *name, const void *src, unsigned dtype, uint64_
     free(back);
 }
 
-/* What the exponents of a case are like. */
+/* How the exponents of a case are distributed. */
 enum shape { ANY, FALLING, ONE, TWO };
 
-/* n elements; so many of 1000 are nonzero; of `minus` in 1000 zeros the sign is set; the lowest `cut` bits of mantissas
+/* n elements, `density` of 1000 nonzero. Of 1000 zeros, `minus` have the sign set. The lowest `cut` bits of mantissas
  * are 0. */
 static void put_case(const char *pattern, unsigned dtype, uint64_t n, enum shape shape, unsigned density,
                      unsigned minus, unsigned cut)

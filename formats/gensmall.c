@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Writes the golden vectors of small deltas, small.txt (syntax: vectors/README.md), into the directory named by its
- * argument. What must be refused is stated here by hand; ref_small.c only has to agree. */
+ * argument. This file states by hand what readers must reject; ref_small.c only has to agree. */
 #include "gentext_fault.h"
 #include "ref_small.h"
 
@@ -9,8 +9,7 @@ static const char *const dtype_names[] = {"",   "f32", "f64", "f16", "bf16", "f8
                                           "u8", "i16", "u16", "i32", "u32",  "i64",    "u64"};
 static const char *const format_names[] = {"dense", "bitmap", "coo", "hybrid"};
 
-/* What a case is made of: n elements that are the base, and what follows them. fours: u8 elements that hold two e2m1
- * each. */
+/* The data of a case: n elements of the base, and the new ones. fours: u8 elements that hold two e2m1 each. */
 struct pair {
     unsigned dtype, width;
     int fours;
@@ -95,7 +94,7 @@ static unsigned mantissa(unsigned dtype)
     return bits[dtype];
 }
 
-/* Weights: exponents that fall off geometrically below the one given, and zeros, per thousand. */
+/* Set weights: exponents that fall off geometrically below `exponent`, and `zeros` zeros per thousand. */
 static void weights(struct pair *p, unsigned exponent, unsigned zeros)
 {
     const unsigned m = mantissa(p->dtype);
@@ -110,7 +109,7 @@ static void weights(struct pair *p, unsigned exponent, unsigned zeros)
     }
 }
 
-/* Change elements, per thousand, by up to most places; what is zero becomes plus or minus `step`, or a fraction. */
+/* Change `per_thousand` of 1000 elements by up to `most` places. A zero becomes plus or minus `step`, or a fraction. */
 static void change(struct pair *p, unsigned per_thousand, uint64_t most, uint64_t step)
 {
     for (uint64_t i = 0; i < p->n; i++) {
@@ -222,7 +221,7 @@ static void put_chunks(void)
     free_pair(&p);
 }
 
-/* ---- what must be refused ---- */
+/* ---- deltas that readers must reject ---- */
 
 static void put_refused(const char *name, const struct pair *p, const uint8_t *delta, size_t len,
                         enum ref_status status)
@@ -259,13 +258,13 @@ static uint8_t *assemble(size_t *len, const struct pair *p, const uint8_t *chunk
     return delta;
 }
 
-/* The chunk begins at 36: low 36, top 37, frequent_odds 38, byte 39, frequent 40, classes 44, words 48, states 52,
- * tables 180. */
+/* Offsets in the delta, whose chunk begins at 36: low 36, top 37, frequent_odds 38, byte 39, frequent 40, classes 44,
+ * words 48, states 52, tables 180. */
 static const struct damage {
     const char *name;
     unsigned at, bytes;
     uint64_t flip;
-    int grow; /* bytes added or cut at the end; `length` says so too if fix is set */
+    int grow; /* bytes added or cut at the end; with fix, the `length` field follows */
     int fix;
     enum ref_status status;
 } damages[] = {
@@ -350,7 +349,8 @@ static void put_twists(const struct pair *p)
     free(same);
 }
 
-/* An XOR chunk in each format, which readers accept whatever an encoder chooses, and some that they refuse. */
+/* An XOR chunk in each format, which readers must accept even if no encoder makes it, and some that they must
+ * reject. */
 static void put_blocks(const struct pair *p)
 {
     uint8_t *flipped = memory((size_t)p->n * p->width);
@@ -431,7 +431,7 @@ static uint8_t *row_of_parts(size_t *len, const struct pair *p, const uint64_t e
     return row;
 }
 
-/* A part without elements, before which nothing is, and a delta of the whole: which is no part. */
+/* A part without elements at the beginning, and a delta of the whole, which is not a part. */
 static void put_whole_after_empty(const struct pair *p)
 {
     size_t part_bytes, whole_bytes;
@@ -448,7 +448,7 @@ static void put_whole_after_empty(const struct pair *p)
     free(part);
 }
 
-/* A byte or more of a row of deltas that is changed: which of its parts, where in that. */
+/* A change of bytes in a row of deltas: the part, and the place in it. */
 struct part_damage {
     const char *name;
     unsigned part, at, bytes;
@@ -507,7 +507,7 @@ static const struct {
     int fours;
 } narrow_dtypes[3] = {{REF_F8E4M3, 0}, {REF_F8E5M2, 0}, {REF_U8, 1}};
 
-/* Weights of the narrow dtype i, of which a step changes so many of a thousand. */
+/* Weights of the narrow dtype i. A step changes `per_thousand` of 1000. */
 static struct pair narrow_pair(unsigned i, uint64_t n, unsigned per_thousand, uint64_t most)
 {
     struct pair p = make_pair(narrow_dtypes[i].dtype, n);
@@ -526,7 +526,7 @@ static struct pair narrow_pair(unsigned i, uint64_t n, unsigned per_thousand, ui
     return p;
 }
 
-/* Every e2m1 becomes every e2m1; of f8, each of four values becomes each. */
+/* Change every e2m1 to every e2m1; for f8, each of four values to each. */
 static struct pair every_value(unsigned i)
 {
     const int fours = narrow_dtypes[i].fours;
@@ -580,7 +580,7 @@ static void put_narrow_rows(unsigned i)
         uint8_t *damaged = memory(len);
         memcpy(damaged, row, len);
         ref_put(damaged + starts[wrong[k].part] + wrong[k].at, wrong[k].bytes, wrong[k].value);
-        if (!(p.fours && k == 1)) /* which is right */
+        if (!(p.fours && k == 1)) /* that one is right */
             put_refused(wrong[k].name, &p, damaged, len, REF_E_CORRUPT);
         free(damaged);
     }
@@ -613,7 +613,7 @@ static void put_narrow(void)
         put_delta("every", &all, REF_DENSE, 0);
         free_pair(&all);
         struct pair p = narrow_pair(i, 900, 150, 3);
-        p.src[0] = p.base[0] ^ 1; /* of which the twist makes more */
+        p.src[0] = p.base[0] ^ 1; /* the twist makes more of these */
         put_pair("invalid", &p, 1);
         put_blocks(&p);
         put_twists(&p);
@@ -622,7 +622,7 @@ static void put_narrow(void)
     }
 }
 
-/* The deltas of three shards of columns, in a row, of a tensor of `rows` rows of 20 elements. */
+/* The deltas of three shards of columns, in a row. The tensor has `rows` rows of 20 elements. */
 static uint8_t *row_of_columns(size_t *len, const struct pair *p, uint64_t rows, size_t starts[4])
 {
     static const uint64_t ends[4] = {0, 7, 8, 20};

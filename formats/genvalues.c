@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Writes the golden vectors of value codecs, values.txt (syntax: vectors/README.md), into the directory named by its
- * argument. What must be refused is stated here by hand; ref_values.c only has to agree. */
+ * argument. This file states by hand what decoders must reject; ref_values.c only has to agree. */
 #include "gentext.h"
 #include "ref_values.h"
 
@@ -40,14 +40,14 @@ static void refuse(const char *what, const struct ref_values *v, uint64_t n, con
     free(dst);
 }
 
-/* Each rule of a scale or a code, broken alone. v->bits is 2, 4 or 8; the first bucket has codes. */
+/* Break each rule of a scale or a code alone. v->bits is 2, 4 or 8; the first bucket has codes. */
 static void put_refused(const struct ref_values *v, uint64_t n, struct arrays *a)
 {
     const unsigned width = a->width[0];
     const uint64_t one = ref_load(a->of[0], 0, width), top = width == 8 ? UINT64_C(0x7ff) << 52 : 0x7f800000;
     const uint64_t nan = top | (width == 8 ? UINT64_C(1) << 51 : 1 << 22), sign = UINT64_C(1) << (8 * width - 1);
     const uint64_t bad[] = {one | sign, sign, top, top | sign, nan | 1, nan | sign, top | 1, 0, nan};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) { /* the last two: because codes are not 0 */
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) { /* the last two are bad because codes are not 0 */
         ref_store(a->of[0], 0, width, bad[i]);
         refuse("a scale", v, n, a);
     }
@@ -101,7 +101,7 @@ static void put_case(const char *pattern, const struct ref_values *v, const void
     free(result);
 }
 
-/* A number of magnitude 2^-spread to 2, but at exponents that begin `raise` higher. */
+/* A number of magnitude 2^-spread to 2, with exponents `raise` higher. */
 static uint64_t some(unsigned dtype, unsigned spread, int raise)
 {
     static const struct {
@@ -127,7 +127,7 @@ static void put_random(const char *pattern, struct ref_values v, uint64_t n, uns
 
 static void put_specials(struct ref_values v, const char *pattern)
 {
-    /* after each a bucket of other elements: none, -0, the least, NaN, infinity, the greatest, two equal */
+    /* each is followed by a bucket of other elements: none, -0, the least, NaN, infinity, the greatest, two equal */
     const unsigned width = ref_width(v.dtype);
     const uint64_t sign = UINT64_C(1) << (8 * width - 1);
     const uint64_t infinity = v.dtype == REF_F32   ? 0x7f800000
@@ -179,7 +179,7 @@ static void put_qsgd(void)
         put_random("bucket", v, 4100, 20, 0, 0);
         v.bucket = 64;
         v.l2 = 1;
-        for (int raise = -1; raise < 2; raise += 2) /* sums of squares that would not fit f64 */
+        for (int raise = -1; raise < 2; raise += 2) /* sums of squares that f64 could not hold */
             put_random("range", v, 70, 1000, raise * (dtype == REF_F64 ? 1000 : dtype == REF_F16 ? 8 : 110), 0);
     }
 }

@@ -29,8 +29,8 @@ static void put_block(const char *name, const void *src, unsigned dtype, uint64_
     free(back);
 }
 
-/* Write a case: the elements in src, and their blocks in the formats of the mask; with SEALED also one with a checksum,
- * with EARLIER also hybrid as it was before version 2. */
+/* Write a case: the elements in src, and their blocks in the formats of the mask. SEALED adds one with a checksum;
+ * EARLIER adds hybrid as it was before version 2. */
 static void put_case(const char *pattern, unsigned dtype, uint64_t n, const void *src, unsigned mask)
 {
     unsigned width = ref_width(dtype);
@@ -144,7 +144,7 @@ static uint64_t minus_zero(unsigned dtype)
 }
 
 /* For hybrid: tiles that keep the signs of their zeros. An element is a negative zero if its position modulo `of` is
- * below `every`; of 0: with a probability of every / 1000. Then nonzeros are set, at 0, step, 2 * step, ... */
+ * below `every`; if `of` is 0, with a probability of every / 1000. Then set nonzeros at 0, step, 2 * step, ... */
 static void put_signs(void)
 {
     static const struct {
@@ -183,7 +183,7 @@ static void put_signs(void)
         {"short", REF_F8E4M3, 4096 + 300, 40, 101, 1, 2, 0},
         {"two", REF_F32, 2, 0, 0, 1, 1, EARLIER},
         {"nine", REF_F8E5M2, 9, 1, 1, 1, 1, 0},
-        /* it would cost the same, or one byte more, so nothing is kept */
+        /* keeping signs would cost the same or one byte more, so nothing is kept */
         {"same-one", REF_F32, 1, 0, 0, 1, 1, 0},
         {"same-two", REF_F32, 2, 0, 0, 1, 2, 0},
         {"more", REF_F32, 100, 0, 0, 1, 100, 0},
@@ -329,7 +329,7 @@ static const struct {
     struct {
         uint64_t first, step;
         unsigned n;
-    } run[2], negative[2]; /* nonzeros that are alike, and negative zeros that these are put upon */
+    } run[2], negative[2]; /* equal nonzeros, and the negative zeros that they overwrite */
 } bases[BASES] = {
     [D] = {REF_U16, REF_DENSE, 3, 3, {0, 1, 2}},
     [P] = {REF_F32, REF_BITMAP, 4100, 6, {0, 1, 65, 4095, 4096, 4099}},
@@ -371,7 +371,7 @@ static uint8_t *make_base(size_t *len, enum base base)
             fail("does not encode", "base");
         return block;
     }
-    /* too many elements to be encoded from memory */
+    /* too many elements to encode from memory */
     uint8_t *block = memory(68);
     memcpy(block, "PICI\x01\x02\x03\x01", 8);
     const uint64_t words[6] = {bases[W].n, 2, 48, 64, 0, bases[W].at[0]};
@@ -385,7 +385,7 @@ static uint8_t *make_base(size_t *len, enum base base)
 
 #define BIG(shift) (UINT64_C(1) << (shift))
 
-enum seal { PLAIN, BEFORE, AFTER }; /* the checksum is set before, or after, the changes */
+enum seal { PLAIN, BEFORE, AFTER }; /* set the checksum before, or after, the changes */
 
 static const struct verdict {
     const char *name;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Writes the golden vectors of the lossy codec ZFP, zfp.txt (syntax: vectors/README.md), into the directory that its
- * argument names. Streams are made by libzfp, called here as values.md says and with no code of the library; the rest
- * is made and checked by ref_values.c. */
+ * argument names. libzfp makes the streams, called as values.md says and without code of the library. ref_values.c
+ * makes and checks the rest. */
 #include <math.h>
 #include <zfp.h>
 
@@ -16,7 +16,7 @@ struct arrays {
     uint64_t count[REF_VALUES_ARRAYS];
 };
 
-/* One unit of n elements to a stream, padded to 8 bytes, or back. Returns its bytes. */
+/* Encode one unit of n elements to a stream, padded to 8 bytes, or decode it. Returns the stream's bytes. */
 static size_t stream(const struct ref_values *v, void *elements, uint64_t n, uint8_t *bytes, size_t room, int decode)
 {
     const int d = v->ny ? 3 : v->nx ? 2 : 1;
@@ -81,7 +81,8 @@ static void quantize(struct arrays *a, const struct ref_values *v, const void *s
     }
 }
 
-/* All units: zeros and raw ones by the reference, streams by libzfp from room that is filled with zeros. */
+/* Decode all units: the reference decodes zeros and raw ones; libzfp decodes streams, from a buffer padded with
+ * zeros. */
 static void dequantize(void *dst, const struct ref_values *v, const struct arrays *a, uint64_t n)
 {
     const unsigned width = ref_width(v->dtype);
@@ -130,7 +131,7 @@ static void refuse(const struct ref_values *v, const struct arrays *a, uint64_t 
     free(dst);
 }
 
-/* Each rule broken alone. */
+/* Break each rule alone. */
 static void put_refused(const struct ref_values *v, struct arrays *a, uint64_t n)
 {
     const uint32_t first = a->lengths[0], bad[] = {1, first + 1, 0x20000000, UINT32_MAX - 1, first ? 0 : 7};
@@ -159,7 +160,8 @@ static void put_case(const struct ref_values *v, enum what what, uint64_t n)
     for (uint64_t i = 0; i < n; i++) {
         const double noise = (double)(next() >> 11) * 0x1p-52 - 1, ramp = (double)(i % unit) / (double)unit;
         double x = what == NOISE ? noise : ramp * (1 - ramp) + (v->nx ? ramp * (double)(i % v->nx) / 64 : 0);
-        if (what == SPECIAL) /* units of zeros, -0.0, NaN, infinity, the greatest that is not raw, and above it, tiny */
+        if (what ==
+            SPECIAL) /* units of zeros, -0.0, NaN, infinity, the greatest that is not raw, the next above it, tiny */
             switch (i / unit % 7) {
             case 0: x = 0; break;
             case 1: x = i % 3 ? -0.0 : 0; break;

@@ -45,8 +45,7 @@ static enum ref_status bad_header(struct ref_fault *fault, const char *rule, uin
     return ref_breach(fault, REF_E_CORRUPT, rule, offset, REF_NO_TILE);
 }
 
-/* Set the fields of h that follow from the others. Returns 0 if a length exceeds 64 bits; index_offset is set even
- * then. */
+/* Set the derived fields of h. Returns 0 if a length exceeds 64 bits; index_offset is set even then. */
 static int lay_out(struct ref_header *h)
 {
     uint64_t entries = h->format == REF_BITMAP ? h->tiles : h->format == REF_COO ? h->nnz : 0;
@@ -174,7 +173,7 @@ static enum ref_status verify_coo(const struct ref_header *h, const uint8_t *blo
     return s;
 }
 
-/* ref_verify, which also returns the header in *h. any_choice: without the rule `choice`. */
+/* ref_verify, but also returns the header in *h. any_choice: skip the rule `choice`. */
 static enum ref_status verify(struct ref_header *h, const uint8_t *block, size_t len, int any_choice,
                               struct ref_fault *fault)
 {
@@ -206,7 +205,7 @@ enum ref_status ref_verify(const uint8_t *block, size_t len, struct ref_fault *f
 
 /* ---- encode ---- */
 
-/* ref_encode for a src that may also be encoded as it was before version 2; packed: with one level or two. */
+/* ref_encode, with more choices: version_1 encodes src as it was before version 2; levels is for packed. */
 static uint8_t *encode(size_t *len, const void *src, uint64_t n, unsigned dtype, unsigned format, int checksum,
                        int version_1, unsigned levels)
 {

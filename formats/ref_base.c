@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the reference codec is made of in every format: elements and integers in memory, XXH64, and arithmetic. */
+ * The base of the reference codec for every format: elements and integers in memory, XXH64, and arithmetic. */
 #include "ref_base.h"
 
 #include <math.h>
@@ -116,7 +116,7 @@ struct floating {
     int infinity;                /* the highest exponent is infinity and NaNs, as in IEEE 754 */
 };
 
-/* 1 if this host's default NaN is negative. */
+/* Returns 1 if this host's default NaN is negative. */
 static uint64_t default_nan_sign(void)
 {
     volatile float x = INFINITY;

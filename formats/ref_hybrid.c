@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The reference codec's part for hybrid, written from hybrid.md alone: a group at a time; and for packed, but for its
+ * The reference codec for hybrid, written from hybrid.md alone, a group at a time. Also for packed, except for its
  * runs, from packed.md. */
 #include "ref_hybrid.h"
 #include "ref_packed.h"
@@ -16,22 +16,22 @@ struct shape {
     int occupied, keeps; /* keeps: the signs of its zeros */
     unsigned n, container;
     unsigned m, flip, k, u; /* of the signs */
-    uint64_t stored;        /* how many values */
+    uint64_t stored;        /* the number of values */
 };
 
 struct tile {
     struct shape shape;
-    uint64_t descriptor, sign_descriptor;       /* where the first byte of each is */
-    uint64_t payload, unary, remainder, values; /* where they are */
-    const uint64_t *value;                      /* packed: they are here */
-    uint64_t first_value;                       /* packed: the number of the first in its group */
+    uint64_t descriptor, sign_descriptor;       /* offsets of the first byte of each */
+    uint64_t payload, unary, remainder, values; /* offsets */
+    const uint64_t *value;                      /* packed: the decoded values */
+    uint64_t first_value;                       /* packed: the number of the tile's first value in its group */
 };
 
 struct group {
     uint64_t first; /* tile */
     unsigned tiles;
     uint64_t at, end; /* of the record */
-    uint64_t runs;    /* packed: where the run descriptors are */
+    uint64_t runs;    /* packed: offset of the run descriptors */
     uint64_t *value;  /* packed: the values, to be freed */
     struct tile tile[GROUP];
 };
@@ -118,7 +118,7 @@ static unsigned rice_parameter(uint64_t m, uint64_t z)
     return k;
 }
 
-/* ---- what is best for a tile ---- */
+/* ---- the best shape of a tile ---- */
 
 /* A tile of len elements, with or without its signs kept. */
 static struct shape shape_of(const struct ref_header *h, const uint64_t *element, uint64_t len, int keeps)
@@ -343,8 +343,8 @@ static uint64_t tile_value(const struct ref_header *h, const uint8_t *block, con
     return ref_get(block + t->values + k * h->width, h->width);
 }
 
-/* The offsets of a tile's nonzeros, as the block has them: they may be invalid. Returns how many. place: where each
- * is in the block. */
+/* The offsets of a tile's nonzeros as the block stores them, perhaps invalid. Returns their number. place: the position
+ * of each in the block. */
 static unsigned tile_offsets(uint64_t offset[REF_TILE], uint64_t place[REF_TILE], const struct ref_header *h,
                              const uint8_t *block, const struct tile *t)
 {
@@ -386,12 +386,12 @@ static unsigned bit(const uint8_t *array, uint64_t i)
     return array[i / 8] >> i % 8 & 1;
 }
 
-/* Set listed[j] to 1 for each number j below z that the signs of a tile list. Returns 0 if they are invalid. */
+/* Set listed[j] to 1 for each number j below z that a tile's signs list. Returns 0 if they are invalid. */
 static int read_signs(uint8_t listed[REF_TILE], const uint8_t *block, const struct tile *t, unsigned z)
 {
     const struct shape *s = &t->shape;
     const uint8_t *unary = block + t->unary, *remainder = block + t->remainder;
-    uint64_t number = 0; /* that the next gap begins with */
+    uint64_t number = 0; /* the first number of the next gap */
     unsigned ones = 0, zeros = 0;
     memset(listed, 0, REF_TILE);
     for (unsigned i = s->u; i < 8 * unary_bytes(s); i++)
@@ -422,7 +422,7 @@ static int read_signs(uint8_t listed[REF_TILE], const uint8_t *block, const stru
     return ones == s->m;
 }
 
-/* The elements of a tile whose offsets are valid. Returns 0 if its signs are not. */
+/* The elements of a tile with valid offsets. Returns 0 if its signs are invalid. */
 static int read_elements(uint64_t element[REF_TILE], const struct ref_header *h, const uint8_t *block,
                          const struct tile *t, uint64_t len)
 {
@@ -454,7 +454,7 @@ static int has_full_run(const uint64_t *offset, unsigned n)
     return 0;
 }
 
-/* Check what hybrid.md calls the rest of `signs`. */
+/* Check the part of `signs` that hybrid.md calls the rest. */
 static enum ref_status verify_signs(const struct ref_header *h, const uint8_t *block, const struct tile *t, uint64_t i,
                                     struct ref_fault *fault)
 {
@@ -599,7 +599,7 @@ static void write_signs(uint8_t *unary, uint8_t *remainder, const uint64_t *elem
     }
 }
 
-/* Write the record of group g of src to p, which is zero; returns its end. *version and *nnz are updated. */
+/* Write the record of group g of src to p, where the memory is zero. Returns its end. Updates *version and *nnz. */
 static uint8_t *encode_group(uint8_t *p, struct ref_header *h, const void *src, uint64_t g, int version_1)
 {
     const uint64_t first = g * GROUP, tiles = h->tiles - first < GROUP ? h->tiles - first : GROUP;

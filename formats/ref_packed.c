@@ -9,7 +9,7 @@ enum { ROW = 64, COUNTS = 15, PAIRS = 10, ONE_LEVEL = 4 };
 
 static const unsigned pair[PAIRS][2] = {{2, 0}, {3, 0}, {4, 0}, {1, 0}, {1, 2}, {1, 3}, {2, 2}, {2, 3}, {3, 2}, {3, 3}};
 
-/* How a dtype is taken apart. */
+/* How to split the values of a dtype. */
 struct kind {
     unsigned exponent, mantissa; /* bits */
     unsigned low;                /* bytes */
@@ -51,7 +51,7 @@ static uint64_t high_of(const struct kind *d, uint64_t value)
     return 2 * (m >> 8 * d->low) + sign;
 }
 
-/* Where the parts of a packed run are. */
+/* Offsets of the parts of a packed run. */
 struct parts {
     uint64_t low, high, pad, words, planes, second, table, literals, after, end;
 };
@@ -87,7 +87,7 @@ static void put_bit(uint8_t *p, uint64_t word, unsigned i, unsigned bit)
     p[word * 8 + i / 8] |= (uint8_t)(bit << i % 8);
 }
 
-/* Of value i, the number that has bit j in word j of its row's k words. */
+/* Number i of a row: its bit j is in word j of the k words of value i's row. */
 static unsigned get_row(const uint8_t *p, unsigned k, unsigned i)
 {
     unsigned v = 0;
@@ -102,7 +102,7 @@ static void put_row(uint8_t *p, unsigned k, unsigned i, unsigned v)
         put_bit(p, (uint64_t)(i / ROW) * k + j, i % ROW, v >> j & 1);
 }
 
-/* The same of planes: bit j of number i is bit i of plane j, and a plane has so many words. */
+/* Number i of planes: its bit j is bit i of plane j. A plane has plane_words words. */
 static unsigned get_plane(const uint8_t *p, unsigned k, uint64_t plane_words, unsigned i)
 {
     unsigned v = 0;
@@ -210,7 +210,7 @@ const char *ref_run_decode(uint64_t *value, uint64_t *at, const struct ref_heade
 
 /* ---- encode ---- */
 
-/* The table by rank, and the pair that is used. Returns 0 if the run is raw. */
+/* Choose the table by rank, and which exponents are used. Returns 0 if the run is raw. */
 static int choose(struct ref_run *run, unsigned *table, int *used, const struct kind *d, const struct ref_header *h,
                   const uint64_t *value)
 {

@@ -21,7 +21,7 @@ static void seal(uint8_t *delta, size_t len)
     ref_put(delta + 24, 8, ref_xxh64(delta, len));
 }
 
-/* One chunk, of either kind, to be freed. */
+/* Make one chunk, of either kind. The caller frees it. */
 static uint8_t *make_chunk(size_t *len, unsigned *kind, const uint8_t *base, const uint8_t *src, uint64_t n,
                            unsigned dtype, unsigned format, int pairs)
 {
@@ -52,7 +52,7 @@ static unsigned header_bytes(unsigned version)
     return bytes[version];
 }
 
-/* row: not 0 for columns, of rows of so many elements. */
+/* row: for columns, the elements of a row; otherwise 0. */
 static uint8_t *encode(size_t *len, const void *base, const void *src, uint64_t n, uint64_t first, uint64_t of,
                        uint64_t row, unsigned dtype, unsigned format, int checksum, int pairs)
 {
@@ -130,14 +130,14 @@ uint8_t *ref_small_encode(size_t *len, const void *base, const void *src, uint64
     return ref_small_encode_part(len, base, src, n, 0, n, dtype, format, checksum);
 }
 
-/* What a delta's header says. */
+/* The fields of a delta's header. */
 struct head {
     unsigned bytes, dtype, version, pairs;
     uint64_t n, len, first, of;
     uint64_t row, columns; /* of version 4, else 0 */
 };
 
-/* Rules "size" to "directory", of the delta that `left` bytes begin with. */
+/* Check the rules "size" to "directory" for the delta at the beginning of `left` bytes. */
 static enum ref_status read_header(struct head *h, const uint8_t *delta, size_t left)
 {
     if (left < HEADER || memcmp(delta, "\x50\x49\x43\x44", 4) != 0)
@@ -201,7 +201,7 @@ static enum ref_status check_checksum(const uint8_t *delta, size_t len)
     return same ? REF_OK : REF_E_CHECKSUM;
 }
 
-/* The elements of chunk t that are among [first, first + n) of the tensor: [*from, *to). Returns those of the chunk. */
+/* Set [*from, *to) to the elements of chunk t among [first, first + n) of the tensor. Returns the chunk's elements. */
 static uint64_t within(uint64_t *from, uint64_t *to, const struct head *h, uint64_t t, uint64_t n, uint64_t first)
 {
     const uint64_t begin = h->first + t * REF_SMALL_CHUNK, left = h->n - t * REF_SMALL_CHUNK,
@@ -211,7 +211,7 @@ static uint64_t within(uint64_t *from, uint64_t *to, const struct head *h, uint6
     return count;
 }
 
-/* Whether a context chunk has some and not all of its elements among [first, first + n). */
+/* Does a context chunk have some, but not all, of its elements among [first, first + n)? */
 static int cuts(const struct head *h, const uint8_t *delta, uint64_t n, uint64_t first)
 {
     uint64_t from, to;
@@ -223,8 +223,8 @@ static int cuts(const struct head *h, const uint8_t *delta, uint64_t n, uint64_t
     return 0;
 }
 
-/* Every header of a delta, or of parts in a row; whether they have all elements [first, first + n) of `of`, and these
- * cut no context chunk. columns: NULL, or the n elements are these. */
+/* Check every header of a delta, or of parts in a row. They must cover all elements [first, first + n) of `of`, and no
+ * context chunk may cross the range's ends. columns: NULL, or the columns that the n elements are. */
 static enum ref_status check_headers(uint64_t n, uint64_t first, uint64_t of, const struct ref_columns *columns,
                                      const uint8_t *delta, size_t len)
 {
@@ -241,7 +241,7 @@ static enum ref_status check_headers(uint64_t n, uint64_t first, uint64_t of, co
             return REF_E_CORRUPT;
         sum = sum ? sum : check_checksum(delta + at, (size_t)h.len);
         end = h.first + (h.version == 4 ? h.columns : h.n);
-        if (h.version == 4) { /* its columns are wanted, all or none */
+        if (h.version == 4) { /* all columns are wanted, or none */
             const uint64_t row = columns ? columns->row : h.row, from = columns ? columns->first : 0,
                            to = columns ? from + columns->count : row;
             next = next < from ? from : next;
@@ -279,7 +279,7 @@ static enum ref_status read_chunk(uint8_t *dst, const uint8_t *base, uint64_t n,
     return s && s != REF_E_NOMEM ? REF_E_CORRUPT : s;
 }
 
-/* Chunk t of a delta, of which the range may have some elements. made: the range's. */
+/* Apply chunk t of a delta. The range may have only some of its elements. made: the elements of the range. */
 static enum ref_status apply_chunk(uint8_t *made, uint64_t n, uint64_t first, const struct head *h, uint64_t t,
                                    const uint8_t *chunk, size_t len, unsigned kind)
 {
@@ -303,7 +303,7 @@ static enum ref_status apply_chunk(uint8_t *made, uint64_t n, uint64_t first, co
     return s;
 }
 
-/* The chunks of a delta of columns: those from column `skip` on of rows of `row` elements, which are at made. */
+/* Apply the chunks of a delta of columns from column `skip` on. made: rows of `row` elements. */
 static enum ref_status apply_columns(uint8_t *made, uint64_t row, uint64_t skip, const struct head *h,
                                      const uint8_t *delta)
 {

@@ -44,7 +44,7 @@ static void end_list(struct bits *b)
         add_bit(b, 0, 0);
 }
 
-/* One list of tokens. Returns whether a later level may have one. */
+/* Add one list of tokens. Returns whether a later level may have one. */
 static int add_level(struct bits *b, const struct ref_model *m, const void *base, const void *src, uint64_t n,
                      int literals, unsigned level)
 {
@@ -91,7 +91,7 @@ static void make_bits(struct bits *b, const struct ref_model *m, const void *bas
     end_list(b);
 }
 
-/* Encode all bits, from the last to the first. The words are in *words, the first in decoding last. */
+/* Encode all bits, from the last to the first. Writes *words; the first word in decoding is the last. */
 static size_t code(uint32_t state[LANES], uint16_t *words, const struct bits *b)
 {
     size_t n = 0;
@@ -109,7 +109,7 @@ static size_t code(uint32_t state[LANES], uint16_t *words, const struct bits *b)
     return n;
 }
 
-/* ---- a context chunk, written ---- */
+/* ---- writing a context chunk ---- */
 
 struct out {
     uint8_t *p;
@@ -200,7 +200,7 @@ static uint8_t *make_context(size_t *len, const void *base, const void *src, uin
     return chunk;
 }
 
-/* The 2 * n e2m1 of n elements, each as a byte with the sign in its highest bit, to be freed. */
+/* Split n elements into their 2 * n e2m1, each as a byte with the sign in its highest bit. The caller frees it. */
 static uint8_t *widen(const uint8_t *elements, uint64_t n)
 {
     uint8_t *wide = malloc(2 * (size_t)n + 1);
@@ -226,7 +226,7 @@ uint8_t *ref_small_context(size_t *len, const void *base, const void *src, uint6
     return chunk;
 }
 
-/* ---- a context chunk, read ---- */
+/* ---- reading a context chunk ---- */
 
 struct in {
     const uint8_t *p;
@@ -234,7 +234,7 @@ struct in {
     size_t at; /* bytes; of extra bits: bits */
 };
 
-/* The next so many bytes; null if there are not as many. */
+/* The next `bytes` bytes; null if there are fewer. */
 static const uint8_t *take(struct in *in, size_t bytes)
 {
     if (bytes > in->n - in->at)
@@ -243,7 +243,7 @@ static const uint8_t *take(struct in *in, size_t bytes)
     return in->p + in->at - bytes;
 }
 
-/* The next so many bits; UINT64_MAX if there are not as many. */
+/* The next `bits` bits; UINT64_MAX if there are fewer. */
 static uint64_t take_bits(struct in *in, unsigned bits)
 {
     uint64_t v = 0;
@@ -263,7 +263,7 @@ struct decoder {
     uint8_t *changed, *token, *frequent; /* of each element */
 };
 
-/* The next bit of a list; 2 if there is no word left. */
+/* The next bit of a list; 2 if no word is left. */
 static unsigned next_bit(struct decoder *d, unsigned q)
 {
     uint32_t *x = &d->state[d->lane++ % LANES];
@@ -306,7 +306,7 @@ static int read_tables(struct decoder *d, struct in *in)
     return 1;
 }
 
-/* Lists 2 or 3. */
+/* Read list 2 or list 3. */
 static int read_tokens(struct decoder *d, const void *base, int literals)
 {
     const struct ref_model *m = &d->m;
@@ -361,7 +361,7 @@ static int read_lists(struct decoder *d, const void *base)
     return d->words.at == d->words.n;
 }
 
-/* The new value of an element. UINT64_MAX: there is none. */
+/* The new value of an element, or UINT64_MAX if there is none. */
 static uint64_t read_value(struct decoder *d, uint64_t i, uint64_t old, struct in *extra, unsigned sign)
 {
     const struct ref_shape *s = &d->m.s;
@@ -413,8 +413,8 @@ static int read_values(struct decoder *d, void *dst, const void *base, struct in
     return 1;
 }
 
-/* Decode to dst, which is a copy of base. That no other bytes are a delta of the same elements is checked in the
- * simplest way: by encoding them. */
+/* Decode to dst, which is a copy of base. No other bytes may be a delta of the same elements. The simplest check
+ * encodes them again. */
 static enum ref_status read_context(void *dst, const void *base, uint64_t n, unsigned dtype, const uint8_t *chunk,
                                     size_t len)
 {
@@ -460,7 +460,7 @@ static enum ref_status read_context(void *dst, const void *base, uint64_t n, uns
     return good ? REF_OK : REF_E_CORRUPT;
 }
 
-/* Likewise of elements that hold two e2m1 each. */
+/* read_context for elements that hold two e2m1 each. */
 static enum ref_status read_pairs(uint8_t *dst, const uint8_t *base, uint64_t n, const uint8_t *chunk, size_t len)
 {
     uint8_t *old = widen(base, n), *new = widen(base, n);

@@ -94,7 +94,7 @@ static unsigned odds(uint64_t k, uint64_t n)
     return q < 1 ? 1 : q > 254 ? 254 : (unsigned)q;
 }
 
-/* ---- what is coded of an element ---- */
+/* ---- coding of an element ---- */
 
 int ref_is_literal(const struct ref_model *m, uint64_t old)
 {
@@ -124,7 +124,7 @@ unsigned ref_extra_bits(const struct ref_model *m, int literal, unsigned token)
     return m->s.tree ? token : token < 4 ? 0 : token / 2 - 1;
 }
 
-/* The literals with token 0, in their order: calls for each of their mantissas. */
+/* Call fn for the mantissa of each literal with token 0, in their order. Returns their number. */
 static uint64_t each_mantissa(const struct ref_model *m, const void *base, const void *src, uint64_t n,
                               void (*fn)(void *context, uint32_t mantissa), void *context)
 {
@@ -140,7 +140,7 @@ static uint64_t each_mantissa(const struct ref_model *m, const void *base, const
 }
 
 struct mantissas {
-    uint64_t count[128], all, having; /* bf16: of each; those that have the frequent one */
+    uint64_t count[128], all, having; /* bf16: count of each; those that have the frequent one */
     uint32_t before, frequent;
     int found;
 };

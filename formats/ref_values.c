@@ -3,7 +3,7 @@
 
 /* ---- floats as integers ---- */
 
-/* A number that is not negative: m * 2^e. inexact: and a little more, less than 2^e. */
+/* A number that is not negative: m * 2^e. inexact: plus a bit more, less than 2^e. */
 struct real {
     uint64_t m;
     int e, inexact;
@@ -35,7 +35,7 @@ static uint64_t nan_of(unsigned dtype)
     return infinity_of(dtype) | UINT64_C(1) << (kind_of(dtype).mantissa - 1);
 }
 
-/* The number that these bits without a sign are. Not of infinities and NaNs. */
+/* The number of these bits without a sign. Not for infinities and NaNs. */
 static struct real real_of(uint64_t bits, unsigned dtype)
 {
     const struct kind k = kind_of(dtype);
@@ -46,7 +46,7 @@ static struct real real_of(uint64_t bits, unsigned dtype)
     return x;
 }
 
-/* The same number with the highest bit of m set, unless it is 0. */
+/* x with the highest bit of m set, unless m is 0. */
 static struct real normal(struct real x)
 {
     for (; x.m && !(x.m >> 63); x.m <<= 1)
@@ -54,7 +54,7 @@ static struct real normal(struct real x)
     return x;
 }
 
-/* Rounded to nearest even, as bits. Beyond the greatest number: infinity. */
+/* Round to nearest even, as bits. Numbers beyond the greatest give infinity. */
 static uint64_t round_to(struct real x, unsigned dtype)
 {
     const struct kind k = kind_of(dtype);
@@ -199,13 +199,13 @@ static unsigned width_of(const struct ref_values *v)
     return kind_of(v->dtype).width;
 }
 
-/* An element without its sign, in the arithmetic of its bucket. */
+/* Element i without its sign, in the arithmetic of its bucket. */
 static uint64_t magnitude_of(const struct ref_values *v, const void *src, uint64_t i)
 {
     return convert(ref_load(src, i, width_of(v)) & ~sign_of(v->dtype), v->dtype, scale_type(v));
 }
 
-/* Whether (a h)^2 >= sum, exactly. */
+/* Is (a h)^2 >= sum, exactly? */
 static int reaches(uint64_t a, unsigned dtype, int h, uint64_t sum)
 {
     const struct real x = real_of(a, dtype), y = normal(real_of(sum, REF_F64));
@@ -216,7 +216,7 @@ static int reaches(uint64_t a, unsigned dtype, int h, uint64_t sum)
     return e != y.e ? e > y.e : square.m >= y.m;
 }
 
-/* A sum of two doubles that are not negative. */
+/* Add two doubles that are not negative. */
 static uint64_t add_doubles(uint64_t a, uint64_t b)
 {
     return ref_add(REF_F64, a, b);
@@ -247,7 +247,7 @@ static uint64_t norm(const struct ref_values *v, const void *src, uint64_t n, ui
     return low;
 }
 
-/* The level of a magnitude that is finite, of a scale m > 0. */
+/* The level of a finite magnitude x for a scale m > 0. */
 static unsigned level_of(const struct ref_values *v, uint64_t x, uint64_t m, uint64_t i)
 {
     const unsigned type = scale_type(v), s = (1u << (v->bits - 1)) - 1;
@@ -265,7 +265,7 @@ static unsigned level_of(const struct ref_values *v, uint64_t x, uint64_t m, uin
     const uint64_t u = random_of(v, i);
     if (places <= 24)
         return l + (u < part << (24 - places));
-    /* u 2^(places - 24) < part? part has 53 bits at the most */
+    /* u 2^(places - 24) < part? part has at most 53 bits */
     return l +
            (u ? places - 24 < 53 && u << (places - 24) >> (places - 24) == u && u << (places - 24) < part : part > 0);
 }
@@ -339,7 +339,7 @@ uint64_t ref_zfp_unit(const struct ref_values *v)
     return v->ny ? (uint64_t)4 * v->nx * v->ny : v->nx ? (uint64_t)4 * v->nx : 4096;
 }
 
-/* The bytes of a stream of n elements at the rate, padded. */
+/* Padded size in bytes of a stream of n elements at the rate. */
 static uint64_t ref_zfp_bytes(const struct ref_values *v, uint64_t n)
 {
     const uint64_t x = v->nx ? v->nx : n, y = v->ny ? v->ny : v->nx ? n / x : 1, z = n / x / y;

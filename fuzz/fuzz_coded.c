@@ -5,8 +5,8 @@
  *             the messages are this rank's own, with edits; bit 7: blocks have a checksum
  *   byte 1    elements, times 5
  *   the rest  the message behind its prefix; with bit 6 the edits: an offset and a byte to write there, each
- * The peer says what this rank says, so that the calls agree, and sends the message wherever one of data is due. The
- * call ends with PICI_OK or an error in words, and results and residuals are written in their bounds only. */
+ * The peer agrees to this rank's call, and sends the message wherever a data message is due. The call must end with
+ * PICI_OK or with an error message, and write results and residuals only within their bounds. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ struct sender {
     int edits;
 };
 
-/* What answers the last message that was sent: the same word, poison, or data. */
+/* The answer to the last message sent: the same word, poison, or data. */
 static size_t answer(const struct sender *p, uint8_t *m)
 {
     size_t len = p->peer.sent_bytes;
@@ -39,7 +39,7 @@ static size_t answer(const struct sender *p, uint8_t *m)
 static enum pici_status sender_test(void *context, void *request, int *done, size_t *bytes)
 {
     struct sender *p = context;
-    *done = request == &p->peer.sending || p->peer.sent_bytes; /* else there is nothing to answer yet */
+    *done = request == &p->peer.sending || p->peer.sent_bytes; /* otherwise there is nothing to answer yet */
     if (request == &p->peer.sending || !*done)
         return PICI_OK;
     uint8_t *m = memory(PEER_ROOM);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The input is a block: it is inspected and, if it claims at most LIMIT elements, decoded, in whole, in ranges and by
- * addition. Whole or in ranges, the elements must be the same; what verify rejects, nothing but a range may accept. */
+ * The input is a block. The fuzzer inspects it and, if it claims at most LIMIT elements, decodes it: whole, in
+ * ranges and by addition. Whole and in ranges, the elements must be the same. Only decoding a range may accept a
+ * block that verify rejects. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@ enum { LIMIT = 1 << 20 };
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     struct pici_info info = PICI_INFO_INIT;
-    uint8_t *block = memory(len); /* so that the sanitizer knows its end */
+    uint8_t *block = memory(len); /* exact size, so that the sanitizer knows its end */
     if (len)
         memcpy(block, data, len);
     struct pici_fault fault = PICI_FAULT_INIT;
@@ -49,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     }
     free(at);
 
-    /* three ranges, cut where the input's hash says */
+    /* three ranges, cut at places from the input's hash */
     uint64_t hash = 1469598103934665603u;
     for (size_t i = 0; i < len; i++)
         hash = (hash ^ data[i]) * 1099511628211u;

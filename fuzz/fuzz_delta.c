@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The input is a byte of options, a byte of dtype, and two halves: base and source. Their delta must be the block of
- * their XOR in every format and lead there and back. And the whole input is a block from a stranger: applying it must
- * answer as verifying does, and flip what decoding gives. */
+ * The input is a byte of options, a byte of dtype, and two halves: base and source. In every format, their delta
+ * must be the block of their XOR, and lead from one to the other in both directions. The whole input is also an
+ * untrusted block. Applying it must return the same status as verifying it, and flip the bits that decoding gives. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Delta files (formats/delta.md): the input, two bytes of choices and then text, goes into the attributes, the small
- * deltas and the table of hashes of a .pici file that is otherwise valid, as the hashes of that are hard to guess. What
- * is accepted must keep the rules, and its small deltas are applied.
+ * Delta files (formats/delta.md). The input is two bytes of choices, then text. It goes into the attributes, the small
+ * deltas and the table of hashes of an otherwise valid .pici file, because valid hashes are hard to guess. Accepted
+ * files must keep the rules, and the fuzzer applies their small deltas.
  *   first byte d3   the rest is the table of few changes of a delta of version 3
  *   first byte d4   the rest says what changes between two states, of which a delta of version 3 is made, and what is
  *                   damaged in its tensors; it is applied */
@@ -30,13 +30,13 @@ static int append(void *to, const void *p, size_t n)
     return 0;
 }
 
-/* The input, from which pieces are taken. */
+/* The input, consumed piece by piece. */
 struct input {
     const uint8_t *p;
     size_t len;
 };
 
-/* Text that is "usual", or what the input has: a byte of length and the text. */
+/* The usual text, or text from the input: a byte of length and the text. */
 static struct pici_attr text(struct input *in, const char *key, const char *usual, int odd)
 {
     struct pici_attr a = {key, usual, strlen(usual)};
@@ -201,7 +201,7 @@ static const struct {
 } layout[TENSORS] = {
     {"bf16", PICI_BF16, 900, 0}, {"f32", PICI_F32, 300, 1800}, {"u8", PICI_U8, 6, 3000}, {"f16", PICI_F16, 500, 3008}};
 
-/* divisor: of each tensor but the one of u8, that part of it which one of so many ranks has; 1: all. */
+/* divisor: the number of ranks that share each tensor except the one of u8. 1: the state has all of it. */
 static struct pici_state *state_of(const struct tensors *elements, uint64_t divisor)
 {
     struct pici_state *s;
@@ -220,7 +220,8 @@ static struct pici_state *state_of(const struct tensors *elements, uint64_t divi
     return s;
 }
 
-/* Changes some elements: four bytes say the tensor, the first, how many by fours, and what is added to each. */
+/* Change some elements. Four bytes give the tensor, the first element, a count of fours, and the number to add to
+ * each. */
 static void change(struct tensors *to, const uint8_t *how)
 {
     const int i = how[0] % TENSORS;
@@ -229,7 +230,7 @@ static void change(struct tensors *to, const uint8_t *how)
         to->p[layout[i].offset + (how[1] * 4 + k) % layout[i].count * width] += how[3];
 }
 
-/* Writes the delta once more, with bytes of its tensors changed: four bytes say the tensor, the byte, and its XOR. */
+/* Write the delta once more with bytes of its tensors changed. Four bytes give the tensor, the byte, and its XOR. */
 static int damaged(struct memory *to, const struct memory *from, const uint8_t *how, size_t size)
 {
     static const char *const keys[] = {DELTA_VERSION, "source.type", DELTA_BASE,    DELTA_KIND,
@@ -275,7 +276,7 @@ static int damaged(struct memory *to, const struct memory *from, const uint8_t *
     return fits;
 }
 
-/* Applies a delta to parts of the base, and back. next: as below; there can be parts that cannot be decoded alone. */
+/* Apply a delta to parts of the base, and back. next: see apply_both. Some parts cannot be decoded alone. */
 static void apply_to_parts(struct pici_deltas *row, struct tensors *base, const struct tensors *next)
 {
     struct pici_state *const state = state_of(base, 3);
@@ -300,8 +301,8 @@ static void apply_to_parts(struct pici_deltas *row, struct tensors *base, const 
     pici_state_free(state);
 }
 
-/* Applies a delta to base: to a new state, and in place and back. Both must do the same. next: what it must lead to if
- * it is as it was made; else null. */
+/* Apply a delta to base: to a new state, and in place and back. Both must do the same. next: the expected result, or
+ * null if the delta was damaged. */
 static void apply_both(const struct memory *delta, struct tensors *base, const struct tensors *next)
 {
     static struct memory out;
@@ -340,7 +341,7 @@ static void apply_both(const struct memory *delta, struct tensors *base, const s
     pici_state_free(state);
 }
 
-/* data: whether small deltas are made, how many changes there are, these, and what is damaged. */
+/* data: whether to make small deltas, the number of changes, the changes, and the damage. */
 static void made(const uint8_t *data, size_t len)
 {
     static struct memory delta, other;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The reference against every ISA: the input as a block, decoded and added; then as elements, encoded exactly and by
- * value, for which their zeros get signs that the reference does not see. Statuses and bytes must be the same. */
+ * The reference against every ISA. First the input is a block, to decode and add. Then it is elements, to encode
+ * exactly and by value. By value, zeros get signs that the reference does not see. Statuses and bytes must be the
+ * same. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,8 @@ static void as_block(const uint8_t *block, size_t len)
         return;
     const size_t n = (size_t)h.count, bytes = n * h.width;
     uint8_t *decoded = memory(bytes), *added = memory(bytes), *before = memory(bytes), *out = memory(bytes);
-    for (size_t i = 0; i < bytes; i++) /* what is added to: the block's own bytes, so that the fuzzer can choose them */
+    for (size_t i = 0; i < bytes;
+         i++) /* base of the addition: the block's own bytes, so that the fuzzer can choose them */
         before[i] = added[i] = block[len - 1 - i * 7 % len];
     const enum pici_status verdict = (enum pici_status)(int)ref_verify(block, len, NULL);
     /* decoders do not check the rule "choice" of packed */
@@ -42,7 +44,7 @@ static void as_block(const uint8_t *block, size_t len)
     free(out);
 }
 
-/* Encode the n elements at data; the block must be the reference's of those at `normal`. */
+/* Encode the n elements at data. The block must equal the reference's block of those at `normal`. */
 static void encode(const uint8_t *data, const uint8_t *normal, size_t n, unsigned dtype, enum pici_zeros zeros)
 {
     struct pici_opts opts = PICI_OPTS_INIT;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Any bytes as a .pici file, read forward, at random and verified: as they are, and with hashes made to fit, which no
- * mutation would ever hit. Whoever accepts must agree with the others; what is restored of the rest ends, and loses
- * nothing of a whole file. */
+ * Any bytes as a .pici file, read forward, at random and verified: unchanged, and with correct hashes, which
+ * mutations would never hit. Readers that accept a file must agree. Salvaging any file must end, and lose nothing of
+ * a whole file. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +55,7 @@ static enum pici_status verify_forward(const uint8_t *p, size_t len)
 
 enum { PIECE = 3000, PIECES = 8 };
 
-/* The beginnings of all tensors, forward, beside those at random if there is a reader of these. */
+/* Read the beginnings of all tensors forward. If there is a random-access reader, compare with it. */
 static enum pici_status read_forward(const uint8_t *p, size_t len, struct pici_reader *random)
 {
     static uint64_t a[PIECE], b[PIECE];
@@ -88,7 +88,7 @@ static enum pici_status read_forward(const uint8_t *p, size_t len, struct pici_r
     return s;
 }
 
-/* The views of a file that may be wrong. */
+/* Ask for the views of a file that may be wrong. */
 static void ask_views(struct pici_reader *r)
 {
     static uint64_t stored[PIECE], row[PIECE];
@@ -115,7 +115,7 @@ static void ask_views(struct pici_reader *r)
     }
 }
 
-/* Whatever a reader at random can be asked, of a file that may be wrong. */
+/* Ask a random-access reader everything about a file that may be wrong. */
 static void ask(struct pici_reader *r)
 {
     static uint64_t data[PIECE];
@@ -138,12 +138,12 @@ static void ask(struct pici_reader *r)
     }
 }
 
-/* As decompress --keep-going does; whole: nothing is wrong with the file. */
+/* Salvage as decompress --keep-going does. whole: nothing is wrong with the file. */
 static void salvage(const uint8_t *p, size_t len, int whole)
 {
     static FILE *nowhere;
     if (!nowhere && (nowhere = fopen("/dev/null", "w")))
-        stderr = nowhere; /* the tool's words; sanitizers have the descriptor */
+        stderr = nowhere; /* hides the tool's messages; sanitizers use the descriptor */
     struct input in = {.name = "fuzz", .fd = memfd_create("fuzz", 0), .regular = len > 0, .bytes = len};
     if (in.fd < 0 || write(in.fd, p, len) != (ssize_t)len || lseek(in.fd, 0, SEEK_SET) != 0)
         abort();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Lists of folders (formats/folder.md): the input as it is, and with the end that its hash asks for; and the input as
- * a reference. What is accepted must be printed as it was. */
+ * Lists of folders (formats/folder.md): the input unchanged, and with the last line that its hash requires; and the
+ * input as a reference. Accepted lists must print as the same bytes. */
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Any bytes as a GGUF file: what is accepted is consistent, and says the same whether the header is there at once or
- * comes as it is asked for, and whether the length of the file is known or not. */
+ * Any bytes as a GGUF file. Accepted files are consistent. The result must not depend on whether the header arrives
+ * at once or piece by piece, or on whether the file's length is known. */
 #include <string.h>
 
 #include "fuzz/fuzz.h"
@@ -33,14 +33,14 @@ static void check(const struct gguf *file, uint64_t file_bytes)
     require(file_bytes == UINT64_MAX || end == file_bytes);
 }
 
-/* Scans with as many bytes as are asked for, or at once with all. */
+/* Scan with only the requested bytes, or with all bytes at once. */
 static bool scan(struct gguf_scan *state, uint64_t *need, const uint8_t *file, size_t len, bool at_once,
                  struct parse_error *err)
 {
     size_t size = at_once ? len : 0;
     *state = (struct gguf_scan){0};
     for (;;) {
-        uint8_t *head = memory(size); /* of its own size, where a sanitizer watches the end */
+        uint8_t *head = memory(size); /* exact size, so that a sanitizer knows its end */
         if (size)
             memcpy(head, file, size);
         const bool good = pici_gguf_header_bytes(state, need, head, size, err);
@@ -68,7 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     const bool with_length = pici_gguf_parse(&known, &steps, data, len, &err);
     require(with_length || (err.offset <= len && err.what[0]));
     require(with_length == (parsed && unknown.end <= len));
-    if (parsed) { /* the length that it asks for is one that it takes */
+    if (parsed) { /* it must accept the length that it asks for */
         check(&unknown, UINT64_MAX);
         require(pici_gguf_parse(&same, &once, data, unknown.end, &err) && same.count == unknown.count);
         require(!with_length || known.count == unknown.count + (unknown.end < len));

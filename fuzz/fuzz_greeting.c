@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The input is what comes over a socket before there is a communicator: a greeting, a verdict, a place or an offer, as
- * byte 0 says; the rest is padded with zeros. What is accepted is written again as the same bytes, but for what the
- * reader replaces; what is wrong with a greeting is an error message that ends. */
+ * The input arrives over a socket before there is a communicator. Byte 0 selects a greeting, a verdict, a place or
+ * an offer; zeros pad the rest. Accepted input must be written again as the same bytes, except for fields that the
+ * reader replaces. A wrong greeting must give a terminated error message. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     if (len < 1)
         return 0;
     const size_t kind = data[0] % 4;
-    uint8_t *p = memory(bytes[kind]); /* its own size, so that the sanitizer knows its end */
+    uint8_t *p = memory(bytes[kind]); /* exact size, so that the sanitizer knows its end */
     memset(p, 0, bytes[kind]);
     memcpy(p, data + 1, len - 1 < bytes[kind] ? len - 1 : bytes[kind]);
     take[kind](p);

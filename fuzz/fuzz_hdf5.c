@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Any bytes as a chunk of an HDF5 dataset to read, within the limit that the first byte says, and as one to write: what
- * is written comes back. */
+ * Any bytes as a chunk of an HDF5 dataset to read, within the limit in the first byte, and as a chunk to write.
+ * Written chunks must read back as the same bytes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     static const enum pici_pack packs[] = {PICI_PACK_NONE, PICI_PACK_PLANES, PICI_PACK_FAST};
     const struct chunk_kind kind = {(enum pici_dtype)(data[0] % 16), data[0] & 128};
     const size_t limit = (size_t)data[0] << 8, rest = len - 1;
-    uint8_t *chunk = memory(rest); /* so that the sanitizer knows its end */
+    uint8_t *chunk = memory(rest); /* exact size, so that the sanitizer knows its end */
     if (rest)
         memcpy(chunk, data + 1, rest);
     void *block, *bytes;

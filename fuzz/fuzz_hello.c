@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a rank hears in the agreement rounds. The input:
+ * Messages that a rank receives in the agreement rounds. The input:
  *   byte 0    bit 0: the status agreement, not the call agreement; bit 1: the word gets the right hash; bit 2: the
  *             message is what this rank itself has sent in the round, with edits; bits 3, 4: 2 to 5 ranks; bits 5, 6:
  *             the call is an all_reduce, a broadcast from rank 1, an all_gatherv, or an all_reduce of balanced owners
  *   the rest  the message; with bit 2 the edits: an offset and a byte to write there, each
  *
- * A rank makes a call, whose data travel with the call agreement if there are 2 or 4 ranks, and receives the message
- * from each peer in every round. The peers send nothing else, so the call must end with an error, and in words. Then
- * the message is parsed; what is valid is written again, and must give the same bytes. */
+ * A rank makes a call and receives the message from each peer in every round. With 2 or 4 ranks, its data travel
+ * with the call agreement. The peers send nothing else, so the call must end with an error and a message. Then the
+ * fuzzer parses the message. A valid message must be written again as the same bytes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +30,7 @@ static void set_hash(uint8_t *message, size_t len)
         message[len - 8 + i] = (uint8_t)(hash >> 8 * i);
 }
 
-/* The message, in memory of its own size. */
+/* The message, in memory of its exact size. */
 static uint8_t *make(const struct greeter *p, size_t *len)
 {
     const int edited = p->flags & 4;
@@ -60,7 +60,7 @@ static void parse(const uint8_t *m, size_t len, enum msg_kind kind)
     require(memcmp(again, m, said) == 0);
 }
 
-/* ---- a transport whose peers send the call agreement and are gone */
+/* ---- a transport whose peers send the call agreement and then disappear */
 
 static enum pici_status greeter_test(void *context, void *request, int *done, size_t *bytes)
 {

@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         if (t.type == JSON_KEY || t.type == JSON_STRING) {
             size_t n = pici_json_string(&j, t, out);
             CHECK(n <= t.size);
-            for (size_t i = 0; i < n;) { /* what comes out is UTF-8 */
+            for (size_t i = 0; i < n;) { /* the output is UTF-8 */
                 size_t u = pici_parse_utf8((const uint8_t *)out + i, (const uint8_t *)out + n);
                 CHECK(u > 0);
                 i += u;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Any bytes as examples in LIBSVM's text: what is accepted keeps the promises of the struct, and, printed, reads as the
- * same; what is refused names a line that there is. */
+ * Any bytes as examples in LIBSVM's text format. Accepted examples keep the promises of the struct, and read back
+ * from their printed form unchanged. Errors name a line that exists. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +33,7 @@ static void check(const struct libsvm *d)
 
 static char *print(const struct libsvm *d, size_t *len)
 {
-    enum { NUMBER = 32 }; /* characters that a field may take, at the most */
+    enum { NUMBER = 32 }; /* the most characters that a field can take */
     const size_t cap = (d->rows + d->start[d->rows]) * NUMBER;
     char *const text = malloc(cap);
     size_t n = 0;
@@ -62,7 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     struct libsvm d, again;
     struct libsvm_error err;
     size_t lines = 1;
-    char *text = malloc(len); /* of its own size, where a sanitizer watches the end */
+    char *text = malloc(len); /* exact size, so that a sanitizer knows its end */
     if (!text && len)
         return 0;
     if (len)

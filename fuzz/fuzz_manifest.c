@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Manifests of logs of deltas (formats/delta-log.md): the input as it is, and with the end that its hash asks for. What
- * is accepted must be printed as it was. */
+ * Manifests of logs of deltas (formats/delta-log.md): the input unchanged, and with the last line that its hash
+ * requires. Accepted manifests must print as the same bytes. */
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "delta/manifest.h"
 #include "xxh64.h"
 
-/* The name of a file in a store leads back to the name on disk. */
+/* The name of a file in a store must lead back to the name on disk. */
 static void store_name(const char *plain, const struct manifest_file *file)
 {
     char stored[MANIFEST_NAME_MOST], back[MANIFEST_NAME_MOST];
@@ -21,7 +21,7 @@ static void store_name(const char *plain, const struct manifest_file *file)
     require(pici_manifest_plain_name(back, &hash, stored) && strcmp(back, plain) == 0 && hash == file->hash);
 }
 
-/* Any name: what is taken for one in a store is the one that its parts make. */
+/* Any name: if the parser accepts it as a name in a store, its parts must make the same name. */
 static void any_name(const uint8_t *data, size_t len)
 {
     char name[2 * MANIFEST_NAME_MOST], plain[MANIFEST_NAME_MOST], again[MANIFEST_NAME_MOST];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The input is a Matrix Market file, as the example spmm reads it: a matrix in order, or a reason why not. */
+ * The input is a Matrix Market file for the reader of the example spmm: it gives a matrix in order, or an error. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 

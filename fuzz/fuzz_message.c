@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The input is what a receiver expects and the message that it gets:
+ * The input is a receiver's expectation and the message that it gets:
  *   byte 0    dtype
  *   byte 1    bits 0, 1: op; bits 2, 3: blocks expected; bit 4: the counts expected are those that the blocks claim
- *   24 bits for each block: else, the count expected
+ *   24 bits for each block: otherwise, the count expected
  *   the rest  the message
- * Its blocks are decoded and passed, each into just as much memory as was expected. What verify rejects, both must
- * reject with that status, but for packed blocks that an encoder would make otherwise; else the elements must be the
- * reference's. */
+ * The fuzzer decodes and passes its blocks, each into memory of exactly the expected size. If verify rejects a
+ * block, both must return the same status. The exception is a packed block that an encoder would make in another
+ * way. Otherwise the elements must equal the reference's. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@
 
 enum { LIMIT = 1 << 18 }; /* elements */
 
-/* Something to reduce into: all kinds of bits. */
+/* The target of a reduction: all kinds of bits. */
 static void fill(uint8_t *p, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
@@ -34,7 +34,7 @@ static void receive_block(const uint8_t *block, size_t len, size_t n, enum pici_
             *more = memory(bytes + TILE * width);
     struct pici_fault fault = PICI_FAULT_INIT;
     enum pici_status verdict = pici_verify_at(block, len, &fault);
-    if (verdict && !strcmp(fault.rule, "choice")) /* of packed: for verifiers alone */
+    if (verdict && !strcmp(fault.rule, "choice")) /* packed: only verifiers check this rule */
         verdict = PICI_OK;
     struct pici_block b;
     require(pici_msg_block(&b, block, len, dtype, n) == PICI_OK);
@@ -71,7 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     if (len < head)
         return 0;
     struct msg_prefix prefix;
-    uint8_t *message = memory(len - head), again[MSG_BYTES]; /* its own size, so that the sanitizer knows its end */
+    uint8_t *message = memory(len - head), again[MSG_BYTES]; /* exact size, so that the sanitizer knows its end */
     memcpy(message, data + head, len - head);
     enum pici_status s = pici_msg_get(&prefix, message, len - head);
     require(s == PICI_OK || s == PICI_E_CORRUPT);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Any bytes as a .pici file that is mounted, alone and as a shard of a folder, in which references lead to it: as they
- * are, and with hashes made to fit. What can be read in large pieces is read in small ones too, and is the same. */
+ * Any bytes as a mounted .pici file: alone, and as a shard of a folder whose references lead to it; unchanged, and
+ * with correct hashes. Data readable in large pieces must also be readable in small ones, with the same bytes. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ static void write_file(const char *name, const void *bytes, size_t size)
     close(fd);
 }
 
-/* Reads LARGE bytes at `from`, and the same in pieces of uneven lengths. */
+/* Read LARGE bytes at `from`, and the same bytes in pieces of uneven lengths. */
 static void read_twice(struct mounted *mounted, size_t node, uint64_t from)
 {
     static uint8_t at_once[LARGE], in_pieces[LARGE];
@@ -55,8 +55,8 @@ static void read_twice(struct mounted *mounted, size_t node, uint64_t from)
     require(memcmp(at_once, in_pieces, whole) == 0);
 }
 
-/* Mounts the path, and reads here and there in the file x. Returns the length of the original, UINT64_MAX if it is
- * refused. */
+/* Mount the path, and read at several places of the file x. Returns the length of the original, or UINT64_MAX if the
+ * mount fails. */
 static uint64_t try(const char *path)
 {
     struct mounted *mounted;

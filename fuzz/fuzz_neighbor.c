@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The message path of neighbourhood all-gathers: position 0 of four runs a call over a transport whose messages from
- * other ranks are the input's, and that drops what is sent.
+ * The message path of neighbourhood all-gathers. Position 0 of four runs a call over a transport that takes other
+ * ranks' messages from the input, and drops sent messages.
  *   byte 0    bits 0 to 3: dtype; bit 4: all_gatherv; bit 5: halving, else direct; bit 6: with the status agreement;
  *             bit 7: with a lossy codec, byte 1 modulo 3, if it has the dtype
  *   byte 1    the graph: a seed of its edges
@@ -26,7 +26,7 @@ struct wire {
     struct pici_comm *comm;
 };
 
-/* A message that was received: what there is of it in the input. */
+/* A received message: its bytes in the input. */
 struct message {
     size_t len;
 };
@@ -103,7 +103,7 @@ static void wire_close(void *context)
     (void)context;
 }
 
-/* Edges as bits of a hash; everybody sends to rank 0, so that there is something to receive. */
+/* Edges are bits of a hash. Everybody sends to rank 0, so that it receives something. */
 static int edge(unsigned seed, int from, int to)
 {
     return from != to && (to == 0 || (seed * 2654435761u >> (from * RANKS + to)) & 1);
@@ -183,7 +183,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     enum pici_status s = data[0] & 16 ? pici_neighbor_all_gatherv(send, n, recv, counts, displs, dtype, &plan, &opts)
                                       : pici_neighbor_all_gather(send, recv, n, dtype, &plan, &opts);
     require(s <= PICI_OK);
-    require(s || n == 0 || len > 3); /* nothing comes from nothing */
+    require(s || n == 0 || len > 3); /* without input, nothing arrives */
     require(!s || pici_comm_error(comm)[0]);
     free(send);
     free(recv);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Any bytes as a .npy file, and as the header text of one: what is accepted is consistent, and says the same whether
- * the length of the file is known or not. */
+ * Any bytes as a .npy file, and as the header text of one. Accepted headers are consistent, and give the same result
+ * whether the file's length is known or not. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,14 +19,14 @@ static void check(const struct npy *a)
     uint64_t items = 1;
     CHECK(a->rank <= NPY_MAX_RANK);
     for (unsigned i = 0; i < a->rank; i++)
-        items *= a->shape[i]; /* whatever overflows on the way is of no matter where a zero follows */
+        items *= a->shape[i]; /* an overflow on the way does not matter if a zero follows */
     CHECK(items == a->items && a->count == items * a->item_elements);
     CHECK(a->data_bytes == a->count * pici_dtype_width(a->dtype));
     CHECK(a->data_offset <= NPY_MAX_HEADER_BYTES && a->data_bytes <= (uint64_t)INT64_MAX - a->data_offset);
     CHECK(memchr(a->descr, 0, sizeof a->descr));
 }
 
-/* The type of an accepted header, alone and in a header that is written of it, is the same. */
+/* The type of an accepted header must parse as the same type, alone and in a new header. */
 static void check_type(const struct npy *a, const uint8_t *head)
 {
     struct npy_type type;
@@ -64,7 +64,7 @@ static void parse(const uint8_t *file, size_t len)
     }
     CHECK(need >= NPY_PREFIX_BYTES && need <= NPY_MAX_HEADER_BYTES);
     size_t n = need < len ? (size_t)need : len;
-    uint8_t *head = malloc(n); /* of its own size, where a sanitizer watches the end */
+    uint8_t *head = malloc(n); /* exact size, so that a sanitizer knows its end */
     if (!head)
         return;
     memcpy(head, file, n);
@@ -89,7 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     parse(data, len);
     if (len > 0xffff)
         return 0;
-    for (uint8_t version = 1; version <= 3; version += 2) { /* as text, with a beginning that fits */
+    for (uint8_t version = 1; version <= 3; version += 2) { /* as text, after a matching prefix */
         size_t prefix = version == 1 ? 10 : 12;
         uint8_t *file = malloc(prefix + len);
         if (!file)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Any bytes as a .npz and as a .pt file, and a .npz made of an array of any bytes: from what source.h reads of a file,
- * the same bytes are put together again, and its entries are inflated to what their lengths and CRC-32 say. */
+ * Any bytes as a .npz and as a .pt file, and a .npz of an array of any bytes. From the data that source.h reads, the
+ * fuzzer rebuilds the same file. Inflated entries must match their lengths and CRC-32. */
 #define _GNU_SOURCE /* memfd_create */
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static int append(void *ctx, const void *p, size_t n)
     return 0;
 }
 
-/* What has been put together of a file, which is compared with it. */
+/* The rebuilt part of a file, compared with the file. */
 struct again {
     const uint8_t *file;
     size_t len, at;
@@ -44,7 +44,7 @@ static int put(void *ctx, const void *p, size_t n)
     return 0;
 }
 
-/* Puts a tensor together, and what of the head precedes it. */
+/* Rebuild a tensor, and the part of the head before it. */
 static int put_tensor(struct source *s, const struct source_tensor *t, struct again *a, size_t *head_at)
 {
     uint8_t piece[PIECE * 8];
@@ -83,7 +83,7 @@ static int put_tensor(struct source *s, const struct source_tensor *t, struct ag
     return status;
 }
 
-/* Begins a .pici file with the views of an archive. */
+/* Begin a .pici file with the views of an archive. */
 static struct pici_writer *begin_views(struct source *s, struct made *to)
 {
     const struct pici_attr views = {PICI_ATTR_VIEWS, s->archive.views, s->archive.views_size};
@@ -93,7 +93,7 @@ static struct pici_writer *begin_views(struct source *s, struct made *to)
     return w;
 }
 
-/* Adds a tensor of zeros like t. False: it is too long for that. */
+/* Add a tensor of zeros like t. Returns false if it is too long for that. */
 static bool add_like(struct pici_writer *w, const struct source_tensor *t)
 {
     static const uint8_t zeros[ELEMENTS_MOST];
@@ -106,7 +106,7 @@ static bool add_like(struct pici_writer *w, const struct source_tensor *t)
     return true;
 }
 
-/* All views that the source made can be read. */
+/* Check that all views of the source can be read. */
 static void end_views(struct pici_writer *w, const struct made *file)
 {
     struct pici_reader *r;
@@ -124,7 +124,7 @@ static void end_views(struct pici_writer *w, const struct made *file)
     pici_reader_close(r);
 }
 
-/* Whether the file can be read. */
+/* Can the file be read? */
 static bool read_file(const uint8_t *file, size_t len, enum tool_type type)
 {
     struct input in = {.name = "fuzz", .fd = memfd_create("fuzz", 0), .regular = len > 0, .bytes = len};
@@ -171,15 +171,15 @@ static void number(struct made *m, int bytes, uint64_t v)
         m->p[m->len++] = (uint8_t)v;
 }
 
-/* The fields that local header and directory share, from the flags on. */
+/* Write the fields that local header and directory share, from the flags on. */
 static void fields(struct made *m, unsigned method, uint32_t crc, size_t packed, size_t bytes, const char *name)
 {
     number(m, 2, 0), number(m, 2, method), number(m, 4, 0);
     number(m, 4, crc), number(m, 4, packed), number(m, 4, bytes), number(m, 2, strlen(name)), number(m, 2, 0);
 }
 
-/* Makes a .npz: level 0 is stored. The two bytes after the first damage it, if the second is not zero: where, and by
- * how much. */
+/* Make a .npz; level 0 stores the array. If the third byte is not zero, damage the file: the second byte says where,
+ * and the third by how much. */
 static void make(const uint8_t *data, size_t len)
 {
     static const char name[] = "a.npy";
@@ -216,7 +216,7 @@ static void make(const uint8_t *data, size_t len)
         zip.p[damage] ^= by;
     const bool read = read_file(zip.p, zip.len, TYPE_NPZ);
     require(read || by);
-    if (!level && by && damage >= data_at && damage < directory) /* of stored bytes, which CRC-32 must find */
+    if (!level && by && damage >= data_at && damage < directory) /* CRC-32 must find damage of stored bytes */
         require(!read);
     free(array.p);
     free(zip.p);
@@ -227,7 +227,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     static FILE *nowhere;
     if (!nowhere && (nowhere = fopen("/dev/null", "w")))
-        stderr = nowhere; /* the tool's words; sanitizers have the descriptor */
+        stderr = nowhere; /* hides the tool's messages; sanitizers use the descriptor */
     read_file(data, len, TYPE_NPZ);
     read_file(data, len, TYPE_PT);
     if (len > 3 && unzip_inflates())

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Packed blocks: the input is a byte of options, a byte of changes and elements. The elements are encoded by every ISA
- * as by the reference; then the block is changed as the rest of the input says, and every ISA must judge it as the
- * reference does. */
+ * Packed blocks. The input is a byte of options, a byte of changes, and elements. Every ISA must encode the elements
+ * as the reference does. Then the rest of the input changes the block, and every ISA must return the same verdict as
+ * the reference. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 enum { MOST = 1 << 15, HEAD = 48 /* bytes before the parts of a block */ };
 
-/* Every ISA must say of the block what the reference says. */
+/* Every ISA must return the reference's verdict on the block. */
 static void judge(const uint8_t *block, size_t len, size_t n, unsigned width)
 {
     uint8_t *decoded = memory(n * width), *added = memory(n * width), *out = memory(n * width);
@@ -56,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     if (n > MOST)
         return 0;
     uint8_t *src = memory(n * width);
-    for (size_t i = 0; i < n; i++) /* the elements, again and again, but for their lowest bits */
+    for (size_t i = 0; i < n; i++) /* repeat the elements, with other lowest bits */
         for (unsigned k = 0; k < width; k++)
             src[i * width + k] = (uint8_t)(data[i % given * width + k] ^ (k + 1 < width ? i / given : 0));
     struct pici_opts opts = PICI_OPTS_INIT;
@@ -74,7 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     for (size_t i = 0; i + 4 <= changes && i + 4 <= len; i += 4) {
         const uint8_t *const change = data + len - 4 - i;
         const size_t at = (change[0] | (size_t)change[1] << 8) % want;
-        if (change[2] & 1 && want > HEAD) /* near the front, where most of the rules are */
+        if (change[2] & 1 && want > HEAD) /* near the front, where most rules apply */
             out[HEAD + at % (want - HEAD < 64 ? want - HEAD : 64)] ^= change[3];
         else
             out[at] ^= change[3];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Any bytes as a pickle, as one of torch.save, and as a file of torch before version 1.6: the parser ends, stays within
- * its limits, and what it accepts is consistent. */
+ * Any bytes as a pickle, as one of torch.save, and as a file of torch before version 1.6. The parser must end and
+ * stay within its limits. Accepted input is consistent. */
 #include <string.h>
 
 #include "fuzz/fuzz.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The input is a byte of options, a byte of dtype, and elements: they must come back from a block of any format, which
- * must be valid, no longer than its bound, and of the format asked for. Behind every 8 bytes of elements come as many
- * zeros as the first byte says, so that short inputs make several tiles. */
+ * The input is a byte of options, a byte of dtype, and elements. Blocks of every format must return the same
+ * elements, be valid, no longer than their bound, and of the requested format. The first byte gives a number of
+ * zeros to insert after every 8 bytes of elements, so that short inputs make several tiles. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static void roundtrip(const uint8_t *src, size_t n, enum pici_dtype dtype, enum 
         }
         require(all == got && nnz == info.nnz);
     }
-    /* exactly as much room as it takes; then a byte less */
+    /* exactly enough room, then one byte less */
     uint8_t *tight = memory(got);
     require(pici_compress(tight, got, &again, src, n, dtype, format, &opts) == PICI_OK && again == got);
     require(memcmp(tight, block, got) == 0);

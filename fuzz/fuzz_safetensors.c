@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Any bytes as a .safetensors file, and as the header text of one: what is accepted is consistent, and says the same
- * whether the length of the file is known or not. */
+ * Any bytes as a .safetensors file, and as the header text of one. Accepted headers are consistent, and give the
+ * same result whether the file's length is known or not. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,7 +44,7 @@ static void parse(const uint8_t *file, size_t len)
         return;
     }
     size_t n = need < len ? (size_t)need : len;
-    uint8_t *head = malloc(n); /* of its own size, where a sanitizer watches the end */
+    uint8_t *head = malloc(n); /* exact size, so that a sanitizer knows its end */
     if (!head)
         return;
     memcpy(head, file, n);
@@ -60,7 +60,7 @@ static void parse(const uint8_t *file, size_t len)
     }
     if (known)
         pici_safetensors_free(&b);
-    if (unknown) { /* the length that it asks for is the one that it takes */
+    if (unknown) { /* it must accept the length that it asks for */
         CHECK(pici_safetensors_parse(&b, head, n, a.file_bytes, &err) && b.count == a.count);
         pici_safetensors_free(&b);
         pici_safetensors_free(&a);
@@ -71,7 +71,7 @@ static void parse(const uint8_t *file, size_t len)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     parse(data, len);
-    uint8_t *file = malloc(8 + len); /* as text, with its length before it */
+    uint8_t *file = malloc(8 + len); /* as text, after its length */
     if (!file)
         return 0;
     for (int i = 0; i < 8; i++)

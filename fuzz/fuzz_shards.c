@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Any bytes as the index of a checkpoint in shards: what is accepted is in order, without duplicates, and names files
+ * Any bytes as the index of a checkpoint in shards. Accepted indexes are sorted, without duplicates, and name files
  * of one folder only. */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     struct shards s;
     struct parse_error err = {UINT64_MAX, ""};
-    uint8_t *const text = malloc(len + !len); /* of its own size, where a sanitizer watches the end */
+    uint8_t *const text = malloc(len + !len); /* exact size, so that a sanitizer knows its end */
     require(text != NULL);
     if (len)
         memcpy(text, data, len);
@@ -37,7 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         require(t->shard < s.shards && t->name[t->name_size] == 0);
         require(shards_find(&s, t->name, t->name_size) == t);
     }
-    require(!shards_find(&s, "\xff", 1)); /* which is no UTF-8 */
+    require(!shards_find(&s, "\xff", 1)); /* not UTF-8 */
     shards_free(&s);
     return 0;
 }

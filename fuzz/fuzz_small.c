@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Small deltas. The input is a byte of options (format; 64: elements of u8 hold two e2m1; 128: checksum), a byte of
- * dtype, a byte that says how many changes follow, each of three bytes, and two halves: base and source. With every ISA
- * their delta must be the reference's and lead there; and with the changes made to it, be accepted or refused as the
- * reference does; likewise the deltas of two parts, and of two shards of columns, in a row. The whole input is a delta
- * from a stranger, too. */
+ * Small deltas. The input starts with a byte of options (format; 64: elements of u8 hold two e2m1; 128: checksum)
+ * and a byte of dtype. Then come a byte with the number of changes, three bytes for each, and two halves: base and
+ * source. With every ISA, their delta must equal the reference's and lead from base to source. After the changes,
+ * every ISA must accept or reject it as the reference does. The same holds for deltas of two parts, and of two
+ * shards of columns, in a row. The whole input is also an untrusted delta. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ static uint64_t get(const uint8_t *p, int bytes)
     return v;
 }
 
-/* Every ISA says of a delta what the reference says. */
+/* Every ISA must return the same status for a delta as the reference. */
 static void from_stranger(const uint8_t *delta, size_t len, const uint8_t *base, uint64_t n, unsigned width)
 {
     const size_t bytes = (size_t)n * width;
@@ -44,7 +44,7 @@ static void from_stranger(const uint8_t *delta, size_t len, const uint8_t *base,
         }
     uint64_t *at = memory((size_t)n * sizeof *at), found;
     const enum pici_status changes = pici_changes(at, 8, got, n, &found, base, n, delta, len, 0, n);
-    const int columns = changes == PICI_E_UNSUPPORTED; /* which it does not take */
+    const int columns = changes == PICI_E_UNSUPPORTED; /* it does not support these */
     require(columns ? delta[4] == 4 : (int)changes == (int)s);
     for (uint64_t i = 0, next = 0; !s && !columns && i < n; i++) {
         if (memcmp(base + i * width, want + i * width, width) == 0)
@@ -91,7 +91,8 @@ static void there(const uint8_t *base, const uint8_t *src, uint64_t n, unsigned 
     free(now);
 }
 
-/* Applies a row to elements [first, first + n) of `of`: as the reference does, but that reads all of an XOR chunk. */
+/* Apply a row to elements [first, first + n) of `of`, as the reference does; the reference also reads the rest of an
+ * XOR chunk. */
 static void to_range(const uint8_t *row, size_t len, const uint8_t *base, uint64_t n, uint64_t first, uint64_t of,
                      unsigned width)
 {
@@ -119,7 +120,7 @@ static void to_range(const uint8_t *row, size_t len, const uint8_t *base, uint64
     free(got);
 }
 
-/* The deltas of two parts of n >= 2 elements, the first of `cut`. */
+/* The deltas of two parts of n >= 2 elements. cut: the elements of the first part. */
 static void parts(const uint8_t *base, const uint8_t *src, uint64_t n, uint64_t cut, unsigned dtype, int pairs,
                   unsigned format, const uint8_t *change, unsigned changes)
 {
@@ -156,8 +157,8 @@ static void parts(const uint8_t *base, const uint8_t *src, uint64_t n, uint64_t 
     free(got);
 }
 
-/* The deltas of two shards of columns, of rows of `row` elements that are cut at `cut`: 0 < cut < row. They are applied
- * to each shard, within its rows and without a gap, and to both. */
+/* The deltas of two shards of columns. Each row of `row` elements is cut at `cut`: 0 < cut < row. Apply them to each
+ * shard, within its rows and packed, and to both. */
 static void columns(const uint8_t *base, const uint8_t *src, uint64_t rows, uint64_t row, uint64_t cut, unsigned dtype,
                     int pairs, unsigned format, const uint8_t *change, unsigned changes)
 {
@@ -224,7 +225,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     uint8_t *copy = memory(len);
     if (len)
         memcpy(copy, data, len);
-    const size_t count_at = len >= COLUMNS && copy[4] == 4 ? 40 : 8; /* of columns: of the whole */
+    const size_t count_at = len >= COLUMNS && copy[4] == 4 ? 40 : 8; /* for columns: the count of the whole */
     if (len >= HEADER && get(copy + count_at, 8) <= LIMIT && ref_width(copy[5])) {
         const uint64_t n = get(copy + count_at, 8);
         uint8_t *base = memory((size_t)n * 8);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The first bytes of any file are answered with short printable text or nothing, and nothing beyond them is read. */
+ * The first bytes of any file give short printable text or nothing. The sniffer reads nothing beyond them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ static void check_text(const char *s)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     const size_t some = len < SNIFF_BYTES ? len : SNIFF_BYTES;
-    uint8_t *copy = malloc(some ? some : 1); /* its exact size, so that a sanitizer knows the end */
+    uint8_t *copy = malloc(some ? some : 1); /* exact size, so that a sanitizer knows its end */
     if (!copy)
         return 0;
     if (some)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A block that the receiver of a call with streams gets. The input:
+ * A block that reaches the receiver of a call with streams. The input:
  *   byte 0    dtype
  *   byte 1    bits 2, 3: the format that a block is made in, of the pattern that follows; then it is changed as the
  *             rest says, an offset of two bytes and a byte each. Bit 4: the rest is the block itself
  *   byte 2, 3 elements
  *   byte 4    every how many elements one is not zero
- * It is read as a list, and added to one. What the dense decoder rejects, both must reject; else the elements must be
- * the same. */
+ * The receiver reads the block as a list, and adds it to a list. If the dense decoder rejects it, both must reject
+ * it. Otherwise the elements must be the same. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@
 
 enum { HEAD = 5, LIMIT = 1 << 18 /* elements */ };
 
-/* The block, in memory of its own size. */
+/* The block, in memory of its exact size. */
 static uint8_t *make(const uint8_t *data, size_t len, size_t *size)
 {
     const enum pici_dtype dtype = (enum pici_dtype)(1 + data[0] % 14);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Tune files. The input is a file; if its first byte is '!', the rest is lines, which get a first line, and a last one
- * with the right hash. Whatever it is, the reader answers, and in words if it refuses. What it takes is written, read
- * again, and must be the same; and calls are predicted by it. */
+ * Tune files. The input is a file. If its first byte is '!', the rest is lines, and the fuzzer adds a first line and
+ * a last line with the right hash. The reader must accept a file or return an error message. An accepted file must
+ * be written and read again unchanged. The fuzzer also predicts calls by it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +52,7 @@ static void same(const struct tune *a, const struct tune *b)
     }
 }
 
-/* A call like a point, and one beside it. */
+/* Predict a call like a point, and one beside it. */
 static void predict(struct tune *t, size_t i)
 {
     const struct tune_point *p = &t->points[i];
@@ -86,7 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     if (s)
         return 0;
     const enum pici_status wrote = pici_tune_write(&t, &written, &again_bytes, why);
-    if (wrote) { /* a file may be so long that a writer, which says more, would exceed the limit */
+    if (wrote) { /* a file may be so long that the longer text of a writer exceeds the limit */
         require(strstr(why, "bytes") != NULL);
     } else {
         require(pici_tune_read(&again, written, again_bytes, why) == PICI_OK);

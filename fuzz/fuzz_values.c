@@ -8,8 +8,8 @@
  *   bytes 6, 7   of zfp: nx and ny
  *   bytes 8, 9   of zfp: the rate in 1/64 bits; with the highest bit the logarithm of the tolerance, less 64
  *   the rest     the arrays, or elements
- * With every ISA, arrays must be refused or decoded as the reference does, and elements encoded as it does; and in
- * pieces as at once. Of zfp the reference knows all but streams: what is refused, and units without one. */
+ * With every ISA, arrays must be rejected or decoded as by the reference, and elements encoded as by it, in pieces
+ * as at once. For zfp, the reference knows everything except streams: errors, and units without a stream. */
 #include <math.h>
 #include <string.h>
 
@@ -36,7 +36,7 @@ static uint64_t get(const uint8_t *p, int bytes)
     return v;
 }
 
-/* A buffer of its own for n elements, which ends where they do. */
+/* A copy of n elements in a buffer of their exact size. */
 static void *copy_of(const uint8_t *from, uint64_t n, unsigned width)
 {
     void *p = memory((size_t)n * width);
@@ -96,7 +96,7 @@ static enum pici_status dequantize(const struct input *in, void *dst, uint64_t f
     return in->v.codec->dequantize(&in->v, dst, first, n, in->n, arrays, in->count);
 }
 
-/* What all ISAs make of the arrays. Returns their status. */
+/* Decode the arrays with every ISA. Returns their common status. */
 static enum pici_status decode(const struct input *in)
 {
     const unsigned width = (unsigned)pici_dtype_width(in->v.dtype);
@@ -104,7 +104,7 @@ static enum pici_status decode(const struct input *in)
     const size_t bytes = (size_t)in->n * width;
     uint8_t *want = memory(bytes);
     const void *const arrays[2] = {in->array[0], in->array[1]};
-    if (in->v.codec->id == PICI_VALUES_ZFP) /* its streams, which the reference leaves as they are */
+    if (in->v.codec->id == PICI_VALUES_ZFP) /* decodes its streams, which the reference skips */
         (void)dequantize(in, want, 0, in->n);
     const enum pici_status status = (enum pici_status)ref_values_dequantize(want, &in->r, arrays, in->count, in->n);
     for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++) {
@@ -129,7 +129,7 @@ static enum pici_status decode(const struct input *in)
     return status;
 }
 
-/* What all ISAs make of elements, and the way back. */
+/* Encode elements with every ISA, and decode them again. */
 static void encode(struct input *in)
 {
     const struct values_where where = {in->r.first, in->r.sequence, (int)in->r.phase, (int)in->r.origin};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The input is a block: the library and the reference must give one verdict, and name the same fault. Then again with
- * the checksum set right, which random changes never do. */
+ * The input is a block. The library and the reference must give the same verdict and the same fault. Then the fuzzer
+ * corrects the checksum, which random changes never do, and compares again. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Any bytes as a zip file; and with a directory and end records made for the entries that they hold, which mutations
- * would seldom hit: what is accepted is consistent. */
+ * Any bytes as a zip file: unchanged, and with a directory and end records for its entries, which mutations would
+ * seldom make. Accepted files are consistent. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,7 +48,7 @@ static void parse(const uint8_t *p, size_t len)
             CHECK(strcmp(z.entries[k].name, e->name) != 0);
         end = e->end;
     }
-    for (int calls = 0; calls < 4; calls++) { /* a read that fails is an error, whenever it comes */
+    for (int calls = 0; calls < 4; calls++) { /* a failed read is an error, at any call */
         struct zip other;
         f.fail_after = calls;
         CHECK(!zip_open(&other, read_at, &f, len, &err) || f.fail_after >= 0);
@@ -63,7 +63,7 @@ static void put(uint8_t *p, int bytes, uint64_t v)
         p[i] = (uint8_t)(v >> 8 * i);
 }
 
-/* The directory of the local headers that are found, zip64 or not, as the first byte says. */
+/* Make the directory of the local headers in the input, zip64 or not, as the first byte says. */
 static void complete(const uint8_t *data, size_t len)
 {
     const size_t most = 2 * len + 46 * (len / 30 + 1) + 128;
@@ -82,7 +82,7 @@ static void complete(const uint8_t *data, size_t len)
         if (most - at < 46 + name + 128)
             break;
         memcpy(e, "PK\1\2", 4);
-        memcpy(e + 24, data + i + 22, 4); /* bytes; as stored, as many */
+        memcpy(e + 24, data + i + 22, 4); /* size; the stored size is the same */
         memcpy(e + 20, data + i + 22, 4);
         put(e + 28, 2, name);
         put(e + 42, 4, i);
