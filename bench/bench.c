@@ -2,13 +2,13 @@
  *
  * Throughput of the codec, compared with passes over memory.
  *
- * For each sparsity, a repetition times every yardstick (memcpy and other passes over memory), then compress,
- * decompress and scatter-add of pici and hybrid with every kernel table that this host can run. Each is timed once a
- * repetition, so that noise of the host affects all of them alike. Tables show medians over the repetitions: first the
- * shares of what limits each row, beside those that its kind of core had (limits.h), then GB/s (1e9 bytes) of dense
- * bytes. Results are checked before anything is timed. Without arguments all sections are
- * printed; the first is the sizes of blocks, with limits that determine the exit status. With arguments that
- * describe data, only that table is printed. */
+ * For each sparsity, a repetition times every yardstick (memcpy and other passes over memory). Then it times
+ * compress, decompress and scatter-add of pici and hybrid, with every kernel table that this host can run. Each is
+ * timed once per repetition, so that noise of the host affects all alike. Tables show medians over the repetitions.
+ * First come the shares of each row's limit, beside those that its kind of core had (limits.h). Then come GB/s (1e9
+ * bytes) of dense bytes. Results are checked before any timing. Without arguments, all sections are printed. The
+ * first gives the sizes of blocks; their limits determine the exit status. With arguments that describe data, only
+ * that table is printed. */
 #define _GNU_SOURCE
 #include <getopt.h>
 #include <pthread.h>
@@ -35,7 +35,7 @@ struct section {
     enum pici_dtype dtype;
     size_t bytes;
     enum pattern pattern;
-    int threads; /* above 1: measured as well as one thread */
+    int threads; /* above 1: measured in addition to one thread */
     int checksum;
     int huge; /* pages */
     int reps;
@@ -86,13 +86,13 @@ static const char *isa_label(const struct pici_isa *isa)
                                           : isa->name;
 }
 
-/* Whether limits.h has figures of this section. */
+/* Has limits.h figures for this section? */
 static int has_limits(const struct section *s, int threads)
 {
     return s->bytes == (size_t)64 << 20 && s->pattern == UNIFORM && threads == 1 && !s->checksum && !s->huge;
 }
 
-/* The multiple of memcpy that is wanted of a row, or 0. */
+/* The target of a row as a multiple of memcpy, or 0 for none. */
 static double target(const struct section *s, int threads, size_t row, double sparsity)
 {
     const int column = limits_column(sparsity);
@@ -132,8 +132,8 @@ static void codec(struct data *d, size_t f, enum op op, const struct pici_opts *
         ok(pici_scatter_add(d->dst, d->n, d->block[f], d->len[f], opts), "scatter-add");
 }
 
-/* Every table encodes the same block, decodes it to the source, adds it to zeros to give the source, and gives the
- * same sum. */
+/* Check that every table encodes the same block, decodes it to the source, gives the source when added to zeros, and
+ * gives the same sum. */
 static void check(struct data *d, size_t f, const struct section *s, int threads)
 {
     const struct pici_opts opts = {sizeof opts, threads, s->checksum, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE, 0};
@@ -215,7 +215,7 @@ static void *slice_main(void *arg)
     return NULL;
 }
 
-/* Run a yardstick over the whole buffer, with threads that are started and joined as in the codec. */
+/* Run a yardstick over the whole buffer. It starts and joins threads as the codec does. */
 static void yardstick_threads(enum yardstick what, struct data *d, size_t bytes, int threads)
 {
     pthread_t thread[MAX_THREADS];
@@ -238,9 +238,8 @@ static void yardstick_threads(enum yardstick what, struct data *d, size_t bytes,
         pthread_join(thread[i], NULL);
 }
 
-/* Seconds that a row takes for one pass. A small buffer is passed over several times, so that it stays in the cache.
- * Before a large one the cache is filled with unrelated data, so that no row profits from what the row before left
- * there. */
+/* Seconds of a row for one pass. A small buffer gets several passes, so that it stays in the cache. Before a large
+ * buffer, unrelated data fills the cache, so that no row profits from the data of the row before. */
 static double measure(size_t row, struct data *d, const struct section *s, int threads, int passes)
 {
     const struct pici_opts opts = {sizeof opts, threads, s->checksum, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE, 0};
@@ -331,14 +330,14 @@ static enum yardstick limit_of(size_t row)
     return row_op(row) == COMPRESS ? READ : row_op(row) == SCATTER_ADD ? REWRITE : portable ? MEMSET : WRITE_ZERO;
 }
 
-/* The share of its limit that a row has: for scatter-add of the lesser of two. t[row] are the rows' seconds. */
+/* A row's share of its limit; for scatter-add, the lesser of two. t[row]: the row's seconds. */
 static double share_of_limit(double t[][MAX_COLUMNS], size_t row, size_t c)
 {
     const enum yardstick y = limit_of(row), other = row_op(row) == SCATTER_ADD ? PLACES : y;
     return (t[other][c] < t[y][c] ? t[other][c] : t[y][c]) / t[row][c];
 }
 
-/* One ISA's compress and decompress by all formats: the geometric mean of their shares, and what is wanted. */
+/* Print one ISA's compress and decompress over all formats: the geometric mean of their shares, and the target. */
 static void print_mean(const struct section *s, int threads, double t[][MAX_COLUMNS], size_t isa)
 {
     const int known = has_limits(s, threads) && s->columns == LIMIT_COLUMNS &&
@@ -362,7 +361,7 @@ static void print_mean(const struct section *s, int threads, double t[][MAX_COLU
     printf("\n");
 }
 
-/* The shares of each row's limit, and where they are less than what its kind of core had, or than what is wanted. */
+/* Print each row's share of its limit, and where it is below the figure of its kind of core, or below the target. */
 static void print_shares(const struct section *s, int threads, double t[][MAX_COLUMNS])
 {
     const size_t rows = rows_per_threads();
@@ -396,7 +395,7 @@ static void print_shares(const struct section *s, int threads, double t[][MAX_CO
         printf("  %zu shares are less than wanted (!)\n", missed);
 }
 
-/* The tables of one thread count; t[row] are its rows' seconds. */
+/* Print the tables of one thread count. t[row]: the row's seconds. */
 static void print_tables(const struct section *s, int threads, double t[][MAX_COLUMNS])
 {
     const size_t rows = rows_per_threads();
@@ -521,7 +520,7 @@ static void do_section(const struct section *s)
     fflush(stdout);
 }
 
-/* Everything, in the order of interest. */
+/* All sections, in the order of interest. */
 static void all_sections(const struct section *base)
 {
     static const enum pici_dtype others[] = {PICI_BF16, PICI_F64, PICI_I8};
@@ -596,7 +595,7 @@ int main(int argc, char **argv)
     struct section s = {PICI_F32, (size_t)64 << 20, UNIFORM, 1, 0, 0, 15, LIMIT_COLUMNS, {0}};
     const char *isa = NULL;
     int one = 0, quick = 0, sizes = 0, delta = 0, topk = 0, values = 0, missed = 0, c;
-    unsigned given = 0; /* of dtype, size and sparsity: bits 0, 1, 2 */
+    unsigned given = 0; /* bit 0: dtype, bit 1: size, bit 2: sparsity */
 
     memcpy(s.sparsity, limits_sparsity, sizeof limits_sparsity);
     run.clock = CLOCK_MONOTONIC;

@@ -2,9 +2,9 @@
  *
  * Sparse collectives beside dense ones: pici's own, and MPI's under mpirun. Flags and table are nccl-tests'.
  *
- * Contestants take turns within each repetition, so that noise of the host hits all of them alike; the dense ones run
- * once a repetition, pici at each sparsity. The fastest dense contestant of all, whatever its algorithm and the order
- * of its ranks, is what speedups are measured against. */
+ * Contestants take turns within each repetition, so that noise of the host hits all of them alike. Dense contestants
+ * run once per repetition, pici once at each sparsity. Speedups compare with the fastest dense contestant, over all
+ * algorithms and orders of ranks. */
 #define _GNU_SOURCE
 #include <getopt.h>
 
@@ -85,7 +85,7 @@ static _Noreturn void bad_usage(void)
     exit(2);
 }
 
-/* Comma-separated names to their numbers. Names may be NULL where numbers are not used. */
+/* Parse comma-separated names to their numbers. Numbers without a use have the name NULL. */
 static struct list parse_list(char *text, const char *const *names, int n)
 {
     struct list l = {0, {0}};
@@ -129,8 +129,8 @@ static enum device_use parse_device(const char *text)
     return *text == 'n' ? DEVICE_NCCL : DEVICE_MPI;
 }
 
-/* Deal ranks out to nodes, neighbours together: so many nodes, or nodes of so many ranks each. Returns how many nodes
- * there are. */
+/* Deal ranks to nodes, neighbours together. text: a number of nodes, or the ranks of each node. Returns the number of
+ * nodes. */
 static int parse_nodes(const char *text, int ranks, int *node_of)
 {
     int nodes = 0, dealt = 0;
@@ -181,7 +181,7 @@ static struct list parse_algorithms(char *text)
     return strcmp(text, "all") ? parse_list(text, names, n) : all;
 }
 
-/* What each rank does; the first one writes. */
+/* The body of each rank; the first rank writes. */
 static int body(struct world *w, const void *argument)
 {
     struct settings s = *(const struct settings *)argument;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Elements in a GPU's memory, and NCCL's collectives as peers. Each rank has a GPU as far as there are; more ranks than
- * that share them, which NCCL refuses to ranks of one host: then each process says that it is a host of its own
- * (NCCL_HOSTID), and NCCL goes through sockets. Threads cannot say so. */
+ * Elements in a GPU's memory, and NCCL's collectives as peers. Each rank has its own GPU if there are enough.
+ * Otherwise ranks share GPUs, which NCCL rejects for ranks of one host. Then each process claims to be its own host
+ * (NCCL_HOSTID), and NCCL uses sockets. Threads cannot do this. */
 #define _GNU_SOURCE
 #include "coll.h"
 #include "common.h"
@@ -69,7 +69,7 @@ static void copy(struct world *w, void *to, const void *from, size_t bytes, int 
 
 /* ---- NCCL */
 
-/* A dtype in NCCL's words. 0: it has none. */
+/* Set *type to NCCL's name for a dtype. Returns 0 if NCCL has none. */
 static int datatype(enum pici_dtype t, ncclDataType_t *type)
 {
     switch (t) {

@@ -58,9 +58,9 @@ static void store(uint8_t *dst, const struct layout *l, int64_t value)
 /* One rank's elements, in order. */
 struct stream {
     uint64_t seed, where, at; /* of the values; of the positions; the next element */
-    uint64_t chance;          /* of what a draw decides, of 2^32 */
+    uint64_t chance;          /* probability of a draw, times 2^32 */
     double rate;              /* SPREAD_ZIPF and _RANKED: the most frequent word's */
-    uint64_t end;             /* SPREAD_FRONT: where elements that are not zero end */
+    uint64_t end;             /* SPREAD_FRONT: end of the elements that are not zero */
     uint64_t amplitude;
     int64_t unit; /* values are unit * 1..amplitude */
     enum spread spread;
@@ -68,14 +68,14 @@ struct stream {
     int left; /* elements left of a run */
     struct smooth {
         double cosine[2 * SMOOTH_SIDE];     /* of multiples of pi / SMOOTH_SIDE */
-        double amplitude[SMOOTH_MODES];     /* which add up to 1 */
+        double amplitude[SMOOTH_MODES];     /* they add up to 1 */
         unsigned k[SMOOTH_MODES][3], shift; /* half waves along the sides; the phase in the table's steps */
-        double row[SMOOTH_MODES];           /* amplitudes in the row of the element before, if any */
+        double row[SMOOTH_MODES];           /* amplitudes in the row of the previous element, if any */
         int has_row;
     } smooth;
 };
 
-/* Values are multiples of the divisor, and their sum over all ranks must be exact. */
+/* Values are multiples of the result, and their sum over all ranks must be exact. */
 static int64_t unit(const struct source *s)
 {
     return s->op == PICI_AVG ? s->ranks : 1;
@@ -93,8 +93,8 @@ int source_exact(const struct source *s)
     return amplitude(s) >= 1;
 }
 
-/* Zipf's law: word u n of n is met so often that its element is zero with a probability of exp(-rate / u). The mean of
- * that over u in (0, 1] is exp(-rate) - rate E1(rate), with the exponential integral E1 as a series. */
+/* Zipf's law for word u n of n: its element is zero with a probability of exp(-rate / u). The mean of that over u in
+ * (0, 1] is exp(-rate) - rate E1(rate). The exponential integral E1 is a series. */
 static double zipf_zeros(double rate)
 {
     double e1 = -0.57721566490153286 - log(rate), term = 1;
@@ -116,14 +116,13 @@ static double zipf_rate(double density)
     return low;
 }
 
-/* A word with this rank, which begins with 1, in as many draws as the rate says. */
+/* The probability that the word with this rank, from 1 on, occurs in as many draws as the rate says. */
 static double ranked_chance(double rate, double rank)
 {
     return -expm1(-rate * pow(rank, -1.1));
 }
 
-/* The rate that gives this density among n elements. The mean of the chances is taken over 64 intervals of each
- * doubling. */
+/* The rate that gives this density among n elements. The mean of the chances uses 64 intervals of each doubling. */
 static double ranked_rate(double density, uint64_t n)
 {
     enum { STEPS = 64 };
@@ -163,7 +162,7 @@ static int occupied(struct stream *s, uint64_t i)
     return s->left > 0;
 }
 
-/* Waves as in turbulence: those of short length have small amplitudes, |k|^(-11/6). */
+/* Waves as in turbulence: shorter waves have smaller amplitudes, |k|^(-11/6). */
 static void smooth_open(struct smooth *f, uint64_t seed)
 {
     double all = 0;
@@ -204,7 +203,7 @@ static double smooth_value(struct smooth *f, uint64_t i)
 static void stream_open(struct stream *out, const struct source *s, int rank, uint64_t first)
 {
     const double d = s->density;
-    double chance = s->spread == SPREAD_CLUSTERED ? 1 - pow(1 - d, 1.0 / RUN) : d; /* of a run to begin */
+    double chance = s->spread == SPREAD_CLUSTERED ? 1 - pow(1 - d, 1.0 / RUN) : d; /* that a run begins */
     if (s->spread == SPREAD_FRONT)
         chance = d < 1. / 8 ? 8 * d : 1;
     *out = (struct stream){
@@ -224,7 +223,7 @@ static void stream_open(struct stream *out, const struct source *s, int rank, ui
     if (s->spread == SPREAD_SMOOTH)
         smooth_open(&out->smooth, out->seed);
     out->where = s->spread == SPREAD_IDENTICAL ? 1 : out->seed + 1;
-    if (s->spread == SPREAD_CLUSTERED) /* runs that began before */
+    if (s->spread == SPREAD_CLUSTERED) /* runs that began earlier */
         for (uint64_t i = first < RUN ? 0 : first - RUN; i < first; i++)
             occupied(out, i);
 }
@@ -260,7 +259,7 @@ static int64_t number(int64_t value)
     return value == NEGATIVE_ZERO ? 0 : value;
 }
 
-/* Whether a comes before b; -0.0 before +0.0. */
+/* Is a before b? -0.0 is before +0.0. */
 static int before(int64_t a, int64_t b)
 {
     return number(a) < number(b) || (a == NEGATIVE_ZERO && b == 0);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The ranks of an MPI job, and MPI's own collectives as peers. Open MPI lets its tools interface (MPI_T) force an
- * algorithm for the communicators that are made from then on, so all of its algorithms run in one job, a communicator
- * each. Other libraries do not have these variables, and bring their default alone; SimGrid's MPI has no such
- * interface. pici's own messages may go over sockets instead of MPI, or over MPI inside nodes and sockets between. */
+ * The ranks of an MPI job, and MPI's own collectives as peers. Open MPI's tools interface (MPI_T) can force an
+ * algorithm for new communicators. So all of its algorithms run in one job, with a communicator each. Other
+ * libraries do not have these variables, and run only their default. SimGrid's MPI has no such interface. pici's own
+ * messages may use sockets instead of MPI, or MPI inside nodes and sockets between. */
 #define _GNU_SOURCE
 #include <mpi.h>
 
@@ -35,7 +35,7 @@ static const struct {
 
 struct mpi_world {
     struct world world;
-    int peers; /* as the world's, until it has others */
+    int peers; /* as in world, until the world has others */
     struct peer peer[MAX_PEERS];
     struct {
         enum call call;
@@ -134,7 +134,7 @@ static void add_peers(struct mpi_world *m, enum call call)
         if (MPI_T_enum_get_item(v.names, i, &value, name, &bytes) || value == 0 || /* 0: not forced */
             (!strcmp(name, "two_proc") && m->world.ranks != 2) || MPI_T_cvar_write(v.handle, &value))
             continue;
-        const int segmented = strstr(name, "segmented") != NULL; /* forced, it cuts no segments unless told to */
+        const int segmented = strstr(name, "segmented") != NULL; /* if forced, it uses no segments by default */
         if (segmented)
             variable_set(segment, SEGMENT);
         add_peer(m, call, name);
@@ -195,8 +195,8 @@ static int run(struct world *w, int i, int order, const void *send, void *recv, 
 
 /* ---- the orders of ranks */
 
-/* Where each rank is if ranks are sorted by their place on their node (in turn), or by node (near). node: of each rank
- * the lowest rank of its node. Returns how many nodes there are. */
+/* Set each rank's place, sorted by its place on its node (turn), or by node (near). node: for each rank, the lowest
+ * rank of its node. Returns the number of nodes. */
 static int place(const int *node, int ranks, int *turn, int *near)
 {
     const size_t n = (size_t)ranks;
@@ -236,7 +236,7 @@ static int free_port(void)
     return ntohs(at.sin_port);
 }
 
-/* The ranks meet where the environment says; if it does not, on this host. */
+/* The ranks meet at the address in the environment, or else on this host. */
 static struct pici_comm *over_sockets(MPI_Comm mpi, int rank, int ranks)
 {
     struct pici_comm *comm;
@@ -303,7 +303,7 @@ static void make_orders(struct mpi_world *m, enum bench_over over)
     }
     free(at[0]);
     free(at[1]);
-    /* from leaders to numbers, in the order of leaders: a rank that leads is behind all that lead lower nodes */
+    /* turn leaders into numbers, in the order of leaders: a leader comes after all leaders of lower nodes */
     for (int r = 0, n = 0; r < w->ranks; r++)
         node[r] = node[r] == r ? n++ : node[node[r]];
     w->node_of = node;
@@ -318,7 +318,7 @@ int world_mpi(enum bench_over over, world_body *body, const void *argument)
     static char library[MPI_MAX_LIBRARY_VERSION_STRING + 64];
     struct world *w = &m.world;
     int length;
-    /* Open MPI looks at what is forced only if this says so; it does not keep the default from being the default. */
+    /* Open MPI reads forced algorithms only with this setting. Its default stays the default. */
     setenv("OMPI_MCA_coll_tuned_use_dynamic_rules", "1", 0);
     if (MPI_Init(NULL, NULL))
         die("MPI does not start");

@@ -46,7 +46,7 @@ void predictor_close(struct predictor *p)
     free(p);
 }
 
-/* The dense algorithms of MPI that have an equation, by the words that the table has for them. */
+/* The dense MPI algorithm with an equation that has this name in the table. */
 static int native_of(const char *algorithm)
 {
     static const struct {
@@ -62,7 +62,7 @@ static int native_of(const char *algorithm)
     return MODEL_OURS;
 }
 
-/* 0: there is no equation for it. */
+/* Fill in *c. Returns 0 if the entry has no equation. */
 static int candidate_of(const struct world *w, const struct entry *e, struct model_candidate *c)
 {
     *c = (struct model_candidate){.algorithm = e->algorithm, .dense = e->dense};

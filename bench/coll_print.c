@@ -24,7 +24,7 @@ static const struct {
     {PICI_ALL_GATHER, 50, 0, 0.97},    {PICI_ALL_GATHER, 90, 0.8, 0},      {PICI_ALL_GATHER, 99, 0.6, 0},
 };
 
-/* What an entry came to. */
+/* The results of an entry. */
 struct figures {
     double median, best, algbw, busbw; /* s, s, GB/s of dense bytes */
     double speedup;                    /* over the best dense */
@@ -146,7 +146,7 @@ static void print_share(const struct settings *s, double percent)
         fprintf(s->table, " %8.3f", percent);
 }
 
-/* Seconds of a node's slowest rank: the median. */
+/* Seconds of a node's slowest rank: the median over repetitions. */
 static double node_seconds(const struct world *w, const struct settings *s, const struct entry *e, int node)
 {
     double time[MAX_REPS];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Every rank runs this alike: whatever decides what comes next is the same number on all of them. */
+ * Every rank runs this code alike: each decision is based on numbers that are the same on all ranks. */
 #define _GNU_SOURCE
 #include <math.h>
 
@@ -11,17 +11,17 @@ static const double far_behind = 1.5; /* times the best */
 
 enum { COPIES = 16 }; /* of a GPU's memory, measured together */
 
-/* The buffers of a rank, and what is in send. */
+/* The buffers of a rank, and the contents of send. */
 struct buffers {
     uint8_t *send, *recv;
-    void *send_at, *recv_at; /* where calls find them: there, or in a GPU's memory */
+    void *send_at, *recv_at; /* where calls use them: these, or in a GPU's memory */
     size_t send_bytes, recv_bytes;
     int rank; /* whose data, -1: nobody's */
     double sparsity;
     int negative;
 };
 
-/* Elements that the last rank contributes to a gather, which are the most. */
+/* The largest contribution to a gather in elements, which is the last rank's. */
 static uint64_t most(const struct world *w, enum pici_collective c, uint64_t count)
 {
     return gathered_from(c, count, w->ranks, w->ranks) - gathered_from(c, count, w->ranks - 1, w->ranks);
@@ -37,7 +37,7 @@ static void shape(const struct world *w, enum pici_collective c, enum pici_dtype
     *recv = c == PICI_ALL_GATHER || c == PICI_ALL_GATHERV || c == PICI_ALL_TO_ALLV ? all : bytes;
 }
 
-/* Where a call leaves its result. A broadcast is in place: the root's data stay where they are. */
+/* The result of a call. A broadcast is in place: the root's data do not move. */
 static void *result_at(const struct world *w, const struct point *p, const struct entry *e, const struct buffers *b)
 {
     const int stays = p->collective == PICI_BROADCAST && w->order[e->order].rank == BROADCAST_ROOT;
@@ -71,8 +71,8 @@ static int identical(struct world *w, const uint8_t *data, size_t bytes)
     return range[0] == -range[1];
 }
 
-/* Wrong elements on this rank. What is the same on all ranks is compared with what it should be in parts, one by each;
- * else it would take far longer to check results than to make them. */
+/* Count the wrong elements on this rank. If all ranks have the same result, each compares one part of it. Otherwise
+ * checking results would take far longer than making them. */
 static double count_wrong(struct world *w, const struct source *source, const struct point *p, const struct buffers *b)
 {
     const unsigned rank = (unsigned)b->rank, ranks = (unsigned)w->ranks;
@@ -113,7 +113,7 @@ static enum pici_status gatherv(const struct world *w, const struct settings *s,
     return pici_all_gatherv(b->send_at, counts[pici_comm_rank(comm)], b->recv_at, counts, NULL, s->dtype, comm, o);
 }
 
-/* Equally much to each rank. */
+/* An equal exchange with each rank. */
 static enum pici_status exchange(const struct world *w, const struct settings *s, const struct point *p,
                                  const struct buffers *b, struct pici_comm *comm, const struct pici_coll_opts *o)
 {
@@ -128,7 +128,7 @@ static int is_lossy(const struct entry *e)
     return e->values && e->values->values.codec != PICI_VALUES_EXACT;
 }
 
-/* lossy: with the entry's lossy codec. */
+/* Run pici's call. lossy: with the entry's lossy codec. */
 static void ours(struct world *w, const struct settings *s, const struct point *p, struct entry *e,
                  const struct buffers *b, struct pici_coll_stats *stats, int lossy)
 {
@@ -163,7 +163,7 @@ static void ours(struct world *w, const struct settings *s, const struct point *
     }
 }
 
-/* Sum or maximum over the ranks of each node: a number from each rank, one for each node out, on all ranks. */
+/* Sum or maximum over the ranks of each node. Each rank gives a number; all ranks get one number per node. */
 static void by_node(struct world *w, double mine, double *nodes, void (*combine)(struct world *, double *, int))
 {
     for (int first = 0; first < w->nodes; first += WORLD_MOST) {
@@ -183,8 +183,8 @@ static void copy(struct world *w, void *to, const void *from, size_t bytes)
         memcpy(to, from, bytes);
 }
 
-/* Of a result with a lossy codec: the elements, if ranks that should have the same do not; and the error. The exact
- * result takes its place. */
+/* For a result with a lossy codec, return the number of elements if ranks differ that should not, and measure the
+ * error. Then replace it by the exact result. */
 static double count_other(struct world *w, const struct settings *s, const struct point *p, struct entry *e,
                           struct buffers *b)
 {
@@ -204,14 +204,15 @@ static double count_other(struct world *w, const struct settings *s, const struc
     return same ? 0 : (double)n;
 }
 
-/* Run an entry once, as repetition rep: the seconds of the slowest rank, < 0 if it cannot do this. */
+/* Run an entry once, as repetition rep. Returns the seconds of the slowest rank, or < 0 if the entry is not
+ * supported. */
 static double measure(struct world *w, const struct settings *s, const struct point *p, struct entry *e,
                       struct buffers *b, int rep)
 {
     const int last = rep + 1 == s->reps, check = s->check && last;
     const int rank = w->order[e->order].rank;
     const struct source source = source_of(w, s, p, e);
-    /* a sum of -0.0 alone is -0.0 in other libraries */
+    /* other libraries return -0.0 for a sum of -0.0 alone */
     const int checked = check && source_exact(&source) && !(e->peer >= 0 && e->negative);
     struct pici_coll_stats stats = PICI_COLL_STATS_INIT;
     int able = 1;
@@ -295,7 +296,7 @@ static void release(const struct world *w, struct buffers *b)
     free(b->recv);
 }
 
-/* How fast the GPU copies as many bytes as a call has at the least, while those of all ranks do. */
+/* How fast the GPU copies at least as many bytes as a call has, while those of all ranks copy. */
 static double measure_copy(struct world *w, struct point *p, const struct buffers *b)
 {
     p->copied = b->send_bytes < b->recv_bytes ? b->send_bytes : b->recv_bytes;
@@ -321,7 +322,7 @@ static struct entry *add(const struct world *w, const struct settings *s, struct
     return e;
 }
 
-/* One of ours, at the first sparsity. NULL: the algorithm does not have this collective. */
+/* Add one of pici's entries, at the first sparsity. Returns NULL if the algorithm lacks this collective. */
 static struct entry *add_ours(const struct world *w, const struct settings *s, struct point *p, int order,
                               int algorithm)
 {
@@ -355,7 +356,7 @@ static int invited(const char *list, const char *algorithm)
     return !strcmp(list, "all");
 }
 
-/* Does an order of ranks take part? */
+/* Does this order of ranks take part? */
 static int ordered(const struct world *w, const struct settings *s, int order)
 {
     return !s->order || w->orders == 1 || !strcmp(s->order, w->order[order].name);
@@ -369,7 +370,7 @@ static int runs_dense(const struct settings *s, int algorithm)
     return found;
 }
 
-/* All who take part: dense ones once, for they do not care what they send; ours, at each sparsity. */
+/* Add all contestants: dense ones once, because zeros do not matter to them; pici's at each sparsity. */
 static void invite(const struct world *w, const struct settings *s, struct point *p)
 {
     for (int order = 0; order < w->orders; order++) {
@@ -405,7 +406,7 @@ static void invite(const struct world *w, const struct settings *s, struct point
                         }
 }
 
-/* Run the dense contestants on less data, and leave out those who are far behind. */
+/* Run the dense contestants on less data, and drop those that are far behind. */
 static void screen(struct world *w, const struct settings *s, struct point *p)
 {
     struct point less = *p;

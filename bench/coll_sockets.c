@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Ranks that are processes, over sockets: those that pici-run or an environment like its own has started, on any hosts;
- * else they are forked here, and each two are connected over TCP on loopback. What the benchmark itself must know of
- * all ranks goes over a second communicator, so that the first carries nothing but what is measured. */
+ * Ranks as processes, over sockets. pici-run, or a similar environment, may have started them on any hosts.
+ * Otherwise this program forks them, and connects each pair over TCP on loopback. The benchmark's own messages use a
+ * second communicator, so that the first carries only measured data. */
 #define _GNU_SOURCE
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -50,7 +50,7 @@ static void share(struct world *w, void *data, size_t bytes)
     combine(w, data, bytes, PICI_U8, PICI_SUM);
 }
 
-/* Run the body as one rank; node_of [ranks]. */
+/* Run the body as one rank. node_of: [ranks]. */
 static int be_rank(struct pici_comm *comm, struct pici_comm *all, int nodes, const int *node_of, world_body *body,
                    const void *argument)
 {
@@ -92,7 +92,7 @@ static struct pici_comm *meet(void)
     return comm;
 }
 
-/* Which ranks share a host and a network namespace: as the library finds it. */
+/* Find the ranks that share a host and a network namespace, as the library does. */
 static int find_nodes(struct pici_comm *all, int *node_of)
 {
     const int ranks = pici_comm_size(all);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * bench_coll --stream: all-reduce of indices and values beside the same of dense buffers. The data of both is the same;
- * the streams are made beforehand. Calls take turns. With --balance each has evenly cut segments in one turn, and
- * balanced ones in the next. */
+ * bench_coll --stream: all-reduce of indices and values beside all-reduce of the same data in dense buffers. The
+ * streams are made beforehand. Calls take turns. With --balance, turns alternate between evenly cut and balanced
+ * segments. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 enum { MOST_CALLS = 4 };
 
-/* The first is what the others are compared with. */
+/* All others are compared with the first. */
 static const struct call {
     const char *name;
     int is_dense;
@@ -34,13 +34,13 @@ struct data {
     struct pici_stream in;
     uint32_t *indices;
     uint8_t *values;
-    void *kept[2]; /* the result's arrays, of calls in a row */
+    void *kept[2]; /* arrays for the results of successive calls */
     size_t kept_bytes[2];
     int next;
     void *dense;
 };
 
-/* As a training loop does: memory is used again. */
+/* Reuse memory, as a training loop does. */
 static void *keep(void *context, size_t bytes)
 {
     struct data *d = context;
@@ -76,7 +76,7 @@ static void gather_rows(struct data *d, enum pici_dtype dtype)
     d->in = in;
 }
 
-/* Does a result have the elements of the dense call's? */
+/* Returns nonzero if a result differs from the dense call's. */
 static double differs(const struct data *d, const struct pici_stream_out *out, const uint8_t *want, size_t width)
 {
     uint64_t wrong = 0, row = 0;
@@ -92,7 +92,7 @@ static double differs(const struct data *d, const struct pici_stream_out *out, c
     return (double)wrong + (double)(out->nnz - row);
 }
 
-/* Sent: by the busiest rank, and by all. */
+/* sent: bytes of the busiest rank, and of all ranks. */
 static double measure(struct world *w, const struct settings *s, struct data *d, const struct call *call, double *wrong,
                       double sent[2])
 {

@@ -5,10 +5,10 @@
 #include "coll.h"
 #include "common.h"
 
-/* What the threads share. */
+/* Shared by the threads. */
 struct meeting {
     pthread_barrier_t barrier;
-    double (*slot)[WORLD_MOST]; /* one a rank */
+    double (*slot)[WORLD_MOST]; /* one per rank */
     const void *shared;
 };
 

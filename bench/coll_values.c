@@ -25,7 +25,7 @@ static const struct {
     {"zfp", VALUES(.codec = PICI_VALUES_ZFP)},
 };
 
-/* A number above 0; 0: there is none. */
+/* A number above 0; otherwise 0. */
 static double number(const char *text, char **end)
 {
     const double x = strtod(text, end);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * picitool diff and apply, end to end, beside reading the files that they read and copying one of them. Files are in
- * the page cache: a disk only adds to what they wait for.
+ * picitool diff and apply, end to end, beside reading the same files and copying one of them. Files are in the page
+ * cache: a disk only adds waiting time.
  *     delta_files PICITOOL DIR [MIB [PERCENT [REPETITIONS]]]
  * bf16, MIB a file (1024), PERCENT of the elements changed (1). Prints medians. */
 #define _GNU_SOURCE
@@ -33,7 +33,7 @@ static void make(const char *dir, size_t bytes, double density)
     fill(other, ELEMENTS, PICI_BF16, density, UNIFORM);
     for (size_t i = 0; i < PIECE; i++)
         other[i] ^= base[i];
-    for (size_t at = 0; at < bytes; at += PIECE) /* the same over and over, which nobody looks for */
+    for (size_t at = 0; at < bytes; at += PIECE) /* repeated, which no program looks for */
         if (!a || !b || fwrite(base, PIECE, 1, a) != 1 || fwrite(other, PIECE, 1, b) != 1)
             die("cannot write the files");
     if (fclose(a) || fclose(b))
@@ -90,7 +90,7 @@ static void run(int row, const char *tool, const char *dir)
     } else if (row == 4) {
         picitool(tool, dir,
                  (const char *const[]){tool, "apply", "--force", "-o", "made.raw", "base.raw", "d.pici", NULL});
-    } else { /* onto the copy, which is the base */
+    } else { /* apply to the copy, which is the base */
         picitool(tool, dir, (const char *const[]){tool, "apply", "--in-place", "copy.raw", "d.pici", NULL});
     }
 }

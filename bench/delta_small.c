@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Small deltas of weights between two steps of an optimizer: their length beside what the change has at the least once
- * the exponents of the old weights are known, beside pici_diff's and zstd's, and the speed of each kernel table.
+ * Small deltas of weights between two steps of an optimizer. Prints their length beside the least length once the
+ * exponents of the old weights are known, and beside pici_diff's and zstd's; and the speed of each kernel table.
  *     delta_small [-r REPETITIONS] [-u] [-z] [FILE.safetensors]
  *     delta_small [-r REPETITIONS] [-u] [-z] -c OLD NEW
  * 2^23 weights: the f32 tensors of FILE over and over, each with 0.1% of noise; without FILE, a Gaussian network
@@ -20,7 +20,8 @@
 
 enum { WEIGHTS = 1 << 23, MOST_REPS = 100 };
 
-/* The project's limits: of the length beside the bound, and of GB/s of dense bytes with at most about 10% changed. */
+/* The project's limits for the length relative to the bound, and for GB/s of dense bytes with at most about 10%
+ * changed. */
 static const double limit_times = 1.10;
 static const struct {
     const char *isa;
@@ -28,8 +29,8 @@ static const struct {
 } limit_speed[] = {{"scalar", 0.3, 0.4}, {"avx2", 0.6, 0.9}, {"avx512", 0.9, 1.5}};
 static const double rates[] = {1e-6, 5e-6, 2e-5, 1e-4, 1e-3}; /* of bf16: 1.9, 4.6, 10, 25 and 67% change */
 enum { LIMITED = 3 /* the first rates, which change about a tenth of bf16 at most, have limits */ };
-static const double limit_zstd = 0.45;   /* of what zstd -19 --patch-from makes */
-static const double limit_threads = 1.6; /* how much faster two are than one */
+static const double limit_zstd = 0.45;   /* relative to zstd -19 --patch-from */
+static const double limit_threads = 1.6; /* speedup of two threads over one */
 
 /* The f32 values of a file, without its head if it is a .safetensors file. */
 static float *read_weights(const char *path, int raw, size_t *n)
@@ -54,7 +55,7 @@ static uint32_t bits_of(float f)
     return u;
 }
 
-/* f32 to bits of dtype, rounded to nearest even. */
+/* Convert f32 to bits of dtype, rounded to nearest even. */
 static uint32_t rounded(float f, enum pici_dtype dtype)
 {
     const uint32_t u = bits_of(f);
@@ -63,7 +64,7 @@ static uint32_t rounded(float f, enum pici_dtype dtype)
     if (dtype == PICI_BF16)
         return (u + 0x7fff + (u >> 16 & 1)) >> 16;
     const uint32_t sign = u >> 16 & 0x8000, a = u & 0x7fffffff;
-    if (a >= 0x477ff000) /* to infinity; there are no NaNs */
+    if (a >= 0x477ff000) /* rounds to infinity; there are no NaNs */
         return sign | 0x7c00;
     if (a < 0x38800000) /* a denormal: multiples of 2^-24 */
         return sign | (uint32_t)lrint(fabs((double)f) * 0x1p24);
@@ -105,7 +106,8 @@ static void make_step(uint8_t *base, uint8_t *next, enum pici_dtype dtype, doubl
     }
 }
 
-/* Bits, for dtypes of 16 bits: given the exponent of the old weight, positions and differences of neighbours. */
+/* A lower bound in bits, for dtypes of 16 bits: positions, and differences of neighbours given the exponent of the old
+ * weight. */
 static double bound_of(const uint8_t *base, const uint8_t *next, enum pici_dtype dtype, size_t *changed)
 {
     static uint32_t hist[256][1 << 16];
@@ -178,7 +180,7 @@ static void write_file(const char *path, const void *p, size_t n)
         die("cannot write a file");
 }
 
-/* Other programs that make deltas of files: "-F" and "-T" in the arguments stand for the old and the new file. */
+/* Other programs that make deltas of files. "-F" and "-T" in the arguments stand for the old and the new file. */
 static const struct peer {
     const char *name, *argv[8];
 } peers[] = {
@@ -188,7 +190,7 @@ static const struct peer {
     {"bsdiff", {"bsdiff", "-F", "-T", "d"}},
 };
 
-/* The program's delta in bytes, from file a to file b of the directory; -1 if it is not installed. */
+/* The size in bytes of the program's delta from file a to file b of the directory, or -1 if it is not installed. */
 static long peer_bytes(const struct peer *p, const char *dir, double *took)
 {
     const char *argv[10] = {NULL};
@@ -198,8 +200,8 @@ static long peer_bytes(const struct peer *p, const char *dir, double *took)
     const pid_t pid = fork();
     int status = 0;
     if (pid == 0) {
-        if (chdir(dir) == 0 && freopen("/dev/null", "w", stderr)) /* advice of zstd */
-            execvp(argv[0], (char *const *)argv);                 /* which does not change its arguments */
+        if (chdir(dir) == 0 && freopen("/dev/null", "w", stderr)) /* hides zstd's advice */
+            execvp(argv[0], (char *const *)argv);                 /* it does not change its arguments */
         _exit(127);
     }
     if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
@@ -249,7 +251,7 @@ static int print_peers(const struct run *r, int limits)
     return missed;
 }
 
-/* One thread and two in turns, so that what else runs slows both down. */
+/* Alternate between one thread and two, so that other programs slow both down. */
 static int print_threads(struct run *r, int reps, int limits)
 {
     int missed = 0;
@@ -288,7 +290,7 @@ static int print_speeds(struct run *r, int reps, int limits)
     return missed + print_threads(r, reps, limits);
 }
 
-/* Lengths, other programs and speeds, for base and next. bound: bytes, 0 if it is not known. */
+/* Print lengths, other programs and speeds, for base and next. bound: in bytes, 0 if unknown. */
 static int print_run(struct run *r, double bound, int limits, int reps, int others)
 {
     struct pici_opts opts = PICI_OPTS_INIT;

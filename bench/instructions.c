@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Runs each kernel on tiles, for tools/dev/instructions, which counts the instructions in an emulator, and for
- * tools/dev/cycles, which executes them one at a time: everything between region_begin and region_end. Kernels that
- * have non-temporal stores use them, as for buffers that are larger than the caches.
+ * Runs each kernel on tiles: everything between region_begin and region_end. tools/dev/instructions counts these
+ * instructions in an emulator; tools/dev/cycles executes them one at a time. Kernels that have non-temporal stores use
+ * them, as for buffers that are larger than the caches.
  *   instructions TILES [ISA OP BITS PERCENT]     all of them, or one
  * For each it prints "ISA OP BITS PERCENT" to standard output. */
 #include <stdio.h>
@@ -32,13 +32,13 @@ static const char *const name[OPS] = {
     "add-hybrid", "apply",    "xor",        "count"};
 static const unsigned percents[] = {1, 10, 50, 100};
 
-static _Alignas(64) uint8_t dst[BYTES + SLACK]; /* what non-temporal stores need */
+static _Alignas(64) uint8_t dst[BYTES + SLACK]; /* as aligned as non-temporal stores need */
 static uint8_t src[BYTES + SLACK], values[BYTES + SLACK], payload[BYTES + SLACK];
 static uint8_t bits[TILES_MOST * TILE_BITS_BYTES], place[TILES_MOST * 8];
 static uint64_t word[TILES_MOST][TILE_COLS];
 static struct pici_tile tile[TILES_MOST];
 
-/* The emulator's plugin counts from one to the other. */
+/* The emulator's plugin counts from region_begin to region_end. */
 __attribute__((noinline)) void region_begin(void);
 __attribute__((noinline)) void region_end(void);
 void region_begin(void)
@@ -59,7 +59,7 @@ static uint64_t draw(void)
     return x;
 }
 
-/* Nonzeros at random places, each element with the same chance. */
+/* Set nonzeros at random places, with the same chance for each element. */
 static void fill(unsigned width, unsigned percent, size_t tiles)
 {
     memset(src, 0, sizeof src);
@@ -79,7 +79,7 @@ static uint64_t pack(const struct pici_move *move, unsigned width, size_t tiles)
     return r.next_value;
 }
 
-/* The tiles as a hybrid block has them, by the kernels that lib/codec uses. */
+/* Pack the tiles for a hybrid block, with the kernels that lib/codec uses. */
 static void pack_hybrid(const struct pici_move *move, unsigned log2_width, size_t tiles)
 {
     struct pici_pack_tiles r = {.src = src, .word = (const uint64_t(*)[TILE_COLS])word, .tile = tile};
@@ -95,7 +95,7 @@ static void pack_hybrid(const struct pici_move *move, unsigned log2_width, size_
     move->pack_tiles(&r);
 }
 
-/* The same where the tiles before had the same container. */
+/* pack_hybrid if the previous tiles had the same container. */
 static void pack_predicted(const struct pici_move *move, unsigned log2_width, size_t tiles)
 {
     const unsigned container = tile[0].container, nonzeros = tile[0].nonzeros;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What plans of neighbourhood all-gathers send, and how long the model says that it takes, without running them:
- * messages, blocks between nodes, the time to make the plan; then predicted times of direct, halving and common
+ * Messages of plans for neighbourhood all-gathers, and their time by the model, without running them. Prints messages,
+ * blocks between nodes, and the time to make the plan. Then it prints predicted times of direct, halving and common
  * neighbours (the best of groups of 2, 4 and 8) by bytes of a contribution.
  *     bench_neighbor [-n RANKS,...] [-p PER_NODE] [-b BYTES,...] [-i INTER] [-a INTRA] [GRAPH]...
  * GRAPH: a density, mooreR, or a Matrix Market file. INTER, INTRA: bytes per second of links. */
@@ -34,7 +34,7 @@ static struct numbers read_numbers(const char *text)
 static double now(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t); /* it computes alone */
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t); /* the computation has one thread */
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
@@ -52,7 +52,7 @@ static void count_load(void *context, int phase, int from, int to, const int *bl
     r->counts.inter_blocks += (uint64_t)(inter ? count : 0);
 }
 
-/* Common neighbours as a route of which only loads are known. */
+/* Common neighbours as a route that has loads only. */
 static struct neighbor_route *common(const struct bench_graph *g, const struct schedule_nodes *nodes, int k)
 {
     struct neighbor_route *r = bench_alloc(1, sizeof *r);

@@ -3,10 +3,9 @@
  * Neighbourhood all-gathers under mpirun, beside MPI_Neighbor_allgather of the MPI at hand and the common-neighbour
  * algorithm (in groups of 2, 4 and 8): medians of interleaved calls, where the slowest rank counts; and the model.
  *     neighbor_mpi [-b BYTES] [-z PERCENT,...] [-r TIMES] [-p PER_NODE] [-l LINK] GRAPH...
- * GRAPH: as of bench_neighbor. PER_NODE: so many consecutive ranks are taken for a node; 0: as MPI says. LINK: bytes
- * per second of a node's link, for the model and for AUTO. Of each route also: how many times as long it takes as the
- * link of the busiest node takes for what that node sends. With zeros our data has so many per cent of them; MPI's is
- * dense anyway. */
+ * GRAPH: as of bench_neighbor. PER_NODE: consecutive ranks per node; 0: as MPI says. LINK: bytes per second of a
+ * node's link, for the model and for AUTO. Each route's time is also shown relative to the time that the busiest
+ * node's link needs for its bytes. With -z, PERCENT of our data is zero; MPI's is dense anyway. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <mpi.h>
@@ -25,7 +24,7 @@ enum contestant {
     COMMON_4,
     COMMON_8,
     CONTESTANTS,
-#ifdef PICI_SMPI /* all ranks are one process, and the common-neighbour algorithm keeps all contributions on each */
+#ifdef PICI_SMPI /* one process has all ranks, and each keeps all contributions for the common-neighbour algorithm */
     RUN = COMMON_2
 #else
     RUN = CONTESTANTS
@@ -124,7 +123,7 @@ struct linear {
     int sources, destinations;
 };
 
-#ifdef PICI_SMPI /* SimGrid has no graph communicators: one message an edge, as Open MPI and MPICH send them */
+#ifdef PICI_SMPI /* SimGrid has no graph communicators: send one message per edge, as Open MPI and MPICH do */
 static void open_linear(struct linear *l)
 {
     l->graph = MPI_COMM_NULL;
@@ -191,7 +190,7 @@ struct setting {
     double link;
 };
 
-/* Random elements, so many per cent of which are zero. */
+/* Random elements, `zeros` per cent of them zero. */
 static void fill(float *x, size_t n, double zeros, uint64_t seed)
 {
     for (size_t i = 0; i < n; i++) {
@@ -236,7 +235,7 @@ static void measure(const char *what, double zeros, const struct setting *o)
         static const enum pici_route route_of[] = {PICI_ROUTE_DIRECT, PICI_ROUTE_HALVING, PICI_ROUTE_AUTO};
         struct pici_neighbor_opts po = PICI_NEIGHBOR_OPTS_INIT;
         po.route = route_of[i];
-        po.most_bytes = o->bytes; /* for which pici_neighbor_plan_info tells what AUTO takes */
+        po.most_bytes = o->bytes; /* pici_neighbor_plan_info returns AUTO's choice for this */
         info[i] = (struct pici_neighbor_info)PICI_NEIGHBOR_INFO_INIT;
         require(pici_neighbor_plan_create(&plan[i], comm, sources, source, destinations, destination, &po), comm);
         require(pici_neighbor_plan_info(plan[i], &info[i]), comm);
@@ -244,7 +243,7 @@ static void measure(const char *what, double zeros, const struct setting *o)
     for (int i = 0; i < RUN - COMMON_2; i++)
         open_common(&common[i], &g, 2 << i, n * sizeof *send);
     uint64_t wire[CONTESTANTS] = {0};
-    for (int i = -1; i < o->times; i++) /* once to warm up */
+    for (int i = -1; i < o->times; i++) /* the first call warms up */
         for (int who = 0; who < RUN; who++) {
             struct pici_coll_stats stats = PICI_COLL_STATS_INIT;
             struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;

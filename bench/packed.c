@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Packed blocks beside memcpy and hybrid: lengths, and the speed of every table of kernels, one thread. In a repetition
- * each row follows a memcpy of the same bytes. CPU time is measured, so that other programs matter less; medians.
+ * Packed blocks beside memcpy and hybrid: lengths, and the speed of every kernel table with one thread. In a
+ * repetition, each row follows a memcpy of the same bytes. Prints medians of CPU time, so that other programs matter
+ * less.
  *   packed [-b BYTES] [-r REPETITIONS] [-z PERCENT OF ZEROS] [FILE.f32 or FILE.bf16...]
  * Without files: normally distributed f32 and bf16. */
 #define _GNU_SOURCE
@@ -72,7 +73,7 @@ static void measure(const char *name, enum pici_dtype dtype, const uint8_t *src,
     free(dst);
 }
 
-/* The elements of a file, again and again. */
+/* Repeat the elements of a file to fill dst. */
 static void repeat(uint8_t *dst, size_t bytes, const char *path)
 {
     FILE *f = fopen(path, "rb");

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Collectives with packed messages beside those without, among ranks over sockets; built with BENCH_MPI, over MPI and
- * beside MPI's own. In a repetition each kind of call follows the others of its row, so that other programs disturb all
- * alike; medians of the slowest rank's seconds, and how many times as fast as the fastest of the dense algorithms, and
- * as without packing.
+ * Collectives with packed messages beside those without, among ranks over sockets. Built with BENCH_MPI, over MPI and
+ * beside MPI's own. In a repetition, each kind of call follows the others of its row, so that other programs disturb
+ * all alike. Prints medians of the slowest rank's seconds, and speedups over the fastest dense algorithm and over no
+ * packing.
  *   packed_coll [-b BYTES] [-n REPETITIONS]     bench/net with 4 200mbit bench/net start 4 build/packed_coll
  * Over MPI pici packs where it knows the bandwidth: PICI_INTER_BANDWIDTH=25e6. */
 #define _GNU_SOURCE
@@ -19,7 +19,7 @@
 
 enum { MAX_REPS = 100 };
 
-/* Those before "none" are dense. */
+/* Kinds before NONE are dense. */
 enum {
     RING,
     RECURSIVE,
@@ -53,7 +53,7 @@ static void check(enum pici_status status)
         die(pici_comm_error(comm));
 }
 
-/* The largest of all ranks' numbers; all ranks have come. */
+/* The largest of all ranks' numbers. Also a barrier. */
 static double largest(double number)
 {
     double most;
@@ -87,7 +87,7 @@ static void call(int k, int gather, const void *send, void *recv, uint64_t count
                  struct pici_coll_stats *stats)
 {
 #ifdef BENCH_MPI
-    if (k == MPI_OWN) { /* which has no bf16: integers of as many bytes are added in as much time */
+    if (k == MPI_OWN) { /* MPI has no bf16: integers of the same size take the same time to add */
         const MPI_Datatype type = dtype == PICI_F32 ? MPI_FLOAT : MPI_UINT16_T;
         if (gather ? MPI_Allgather(send, (int)each, type, recv, (int)each, type, MPI_COMM_WORLD)
                    : MPI_Allreduce(send, recv, (int)count, type, MPI_SUM, MPI_COMM_WORLD))
@@ -111,7 +111,7 @@ static void measure(int gather, enum pici_dtype dtype, double zeros, size_t byte
     uint8_t *send = buffer(bytes, 0), *recv = buffer(bytes, 0);
     double took[KINDS][MAX_REPS], sent[KINDS], median_of[KINDS];
     fill_normal(send, count, dtype, zeros, 1 + (uint64_t)rank);
-    for (int r = -1; r < reps; r++) /* the first only makes what calls need */
+    for (int r = -1; r < reps; r++) /* the first call only allocates */
         for (int k = 0; k < KINDS; k++) {
             struct pici_coll_stats stats = PICI_COLL_STATS_INIT;
             largest(0);

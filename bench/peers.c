@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a user would take instead: general compressors beside the codec's formats, on the same data in the same run. One
- * thread each. Within a repetition every method compresses and decompresses once, after memcpy; medians are shown. */
+ * Alternatives for a user: general compressors beside the codec's formats, on the same data in the same run. One
+ * thread each. In each repetition, every method compresses and decompresses once, after memcpy. Prints medians. */
 #define _GNU_SOURCE
 #include <blosc.h>
 #include <getopt.h>
@@ -20,7 +20,8 @@ struct data {
     ZSTD_DCtx *dctx;
 };
 
-/* Compress src to out, and return the length; decompress len bytes of out to dst, and return the length. 0: failed. */
+/* encode_fn compresses src to out, and returns the length. decode_fn decompresses len bytes of out to dst, and returns
+ * the length. Both return 0 on failure. */
 typedef size_t encode_fn(const struct data *, int parameter);
 typedef size_t decode_fn(const struct data *, size_t len);
 
@@ -115,7 +116,7 @@ static double time_decode(const struct method *m, const struct data *d, size_t l
     return s;
 }
 
-/* memcpy's median seconds, and a result for each method. */
+/* Returns memcpy's median seconds, and sets a result for each method. */
 static double measure(const struct data *d, int reps, struct result *result)
 {
     double encode_s[METHODS][MAX_REPS], decode_s[METHODS][MAX_REPS], memcpy_s[MAX_REPS];

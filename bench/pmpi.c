@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Seconds of MPI collectives, in a program that knows nothing of pici; by bench/pmpi, with and without the preloaded
+ * Seconds of MPI collectives in a program without pici calls. bench/pmpi runs it with and without the preloaded
  * library.
  *   mpirun -n 4 bench_pmpi FUNCTION DENSITY,... BYTES,...
  * FUNCTION: allreduce, reduce_scatter (with equal counts), reduce_scatter_block, allgather, or neighbor_allgather, in
@@ -31,7 +31,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of n floats, about n * density are 1. Returns how many. */
+/* Set about n * density of n floats to 1. Returns their number. */
 static long fill(float *x, long n, double density)
 {
     uint64_t seed = 88172645463325252u + 1234567u * (uint64_t)rank;
@@ -46,7 +46,7 @@ static long fill(float *x, long n, double density)
     return some;
 }
 
-/* What the second call of a new communicator takes longer than the third. */
+/* The time of a new communicator's second call beyond that of its third. */
 static double second_call(const float *in, float *out, int n)
 {
     MPI_Comm comm;
@@ -76,7 +76,7 @@ static void call(const char *function, const float *in, float *out, int n)
         MPI_Reduce_scatter_block(in, out, n / ranks, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
 
-/* Ones are neither lost nor made. */
+/* Check that ones are neither lost nor made. */
 static void check(const char *function, const float *out, int n, long ones)
 {
     const int scatters = strncmp(function, "reduce_scatter", strlen("reduce_scatter")) == 0;
@@ -137,7 +137,7 @@ static void connect_all(void)
     for (int r = 0; r < ranks; r++)
         if (r != rank)
             others[n++] = r;
-    /* any weights: for Open MPI's MPI_UNWEIGHTED the compiler warns of arrays that are too short */
+    /* any weights: for Open MPI's MPI_UNWEIGHTED, the compiler warns of arrays that are too short */
     MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, n, others, others, n, others, others, MPI_INFO_NULL, 0, &all_others);
     free(others);
 }
