@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * picitool: the command line, by the tables of command.h; help, completion. */
+ * picitool: parses the command line by the tables of command.h; help and completion. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <getopt.h>
@@ -163,7 +163,7 @@ __attribute__((format(printf, 2, 3))) static int wrong(const struct verb *verb, 
     return tool_usage(NULL, "%s: %s; see picitool %s --help", name, text, name);
 }
 
-/* Report word, as "--tensr=x": either it is no option of the verb, or the option takes no value. */
+/* Report a word such as "--tensr=x": the verb has no such option, or the option has no value. */
 static int no_option(const struct verb *verb, const char *word)
 {
     char typed[64], hint[SUGGEST_HINT];
@@ -179,7 +179,7 @@ static int no_option(const struct verb *verb, const char *word)
     return wrong(verb, "no option %s%s", word, suggest_hint(&nearest, "--", hint));
 }
 
-/* "-19": the digit that getopt has found, and the rest of its word, of which what follows the digits is parsed next. */
+/* Parses "-19": the digit that getopt has found, and the digits after it. The rest of the word is parsed next. */
 static int parse_level(int digit, char **argv, struct tool_options *chosen)
 {
     char *rest = optarg;
@@ -195,7 +195,7 @@ static int parse_level(int digit, char **argv, struct tool_options *chosen)
     return TOOL_OK;
 }
 
-/* Lowers a level given as -N to the highest that there is, as zstd does. */
+/* Lowers a level given as -N to the maximum, as zstd does. */
 static void cap_level(struct tool_options *chosen)
 {
     const int most = chosen->ultra ? 22 : 19;
@@ -206,8 +206,8 @@ static void cap_level(struct tool_options *chosen)
     chosen->zstd = most;
 }
 
-/* Parse what follows the verb; argv[0] is the last word of the verb. *given: the options. *mode: the last of those that
- * stand for a verb, if there is one. */
+/* Parse the words after the verb; argv[0] is the last word of the verb. *given: the set of options. *mode: the last
+ * option that selects a verb, if there is one. */
 static int parse_options(const struct verb *verb, int argc, char **argv, struct tool_options *chosen, uint64_t *given,
                          int *mode)
 {
@@ -226,7 +226,7 @@ static int parse_options(const struct verb *verb, int argc, char **argv, struct 
         longs[count++] = (struct option){command_options[i].name, has, NULL, 256 + i};
         if (command_letter(verb, i)) {
             letters[used++] = command_letter(verb, i);
-            /* required_argument is 1 and optional_argument 2: as many colons */
+            /* required_argument (1) and optional_argument (2) are the number of colons */
             for (int colons = has; colons; colons--)
                 letters[used++] = ':';
         }
@@ -279,7 +279,7 @@ static int run_parsed(const struct verb *verb, const struct tool_options *chosen
     return verb->run(chosen);
 }
 
-/* Runs a verb with the files below folders in their place. */
+/* Runs a verb for --recursive, with the files below each folder operand. */
 static int run_recursive(const struct verb *verb, struct tool_options *chosen)
 {
     struct recursed found;
@@ -293,7 +293,8 @@ static int run_recursive(const struct verb *verb, struct tool_options *chosen)
     return status;
 }
 
-/* Checks the operands, takes standard input for a missing one if it is no terminal, and runs a verb. */
+/* Checks the operands and runs a verb. If an operand is missing and standard input is no terminal, uses standard
+ * input. */
 static int run_operands(const struct verb *verb, const struct verb *as, struct tool_options *chosen)
 {
     static char dash[] = "-", *standard_input[] = {dash, NULL};
@@ -339,7 +340,7 @@ static const struct verb *verb_of(const char *name)
     return NULL;
 }
 
-/* A command line without a verb. */
+/* Runs a command line without a verb. */
 static int run_bare(int argc, char **argv)
 {
     struct tool_options chosen = defaults;
@@ -351,9 +352,10 @@ static int run_bare(int argc, char **argv)
         return TOOL_OK;
     }
     const struct verb *verb = verb_of(command_options[mode].name);
-    if (chosen.zstd_short && !command_takes(verb, OPT_ZSTD)) /* as -df9: zstd has no use for a level there either */
+    if (chosen.zstd_short && !command_takes(verb, OPT_ZSTD)) /* such as -df9: zstd ignores the level too */
         given &= ~(BIT(OPT_ZSTD) | BIT(OPT_ULTRA));
-    given &= verb->takes | ~(TALK_BITS | BIT(OPT_THREADS)); /* as -lT0: what a verb has no use for does no harm */
+    given &= verb->takes | ~(TALK_BITS | BIT(OPT_THREADS)); /* such as -lT0: ignore options that the verb does not
+                                                             * use */
     for (int i = 0; i < OPTIONS; i++)
         if ((given & ~VERB_BITS) >> i & 1 && !command_takes(verb, i))
             return wrong(verb, "no option --%s", command_options[i].name);
@@ -390,7 +392,7 @@ static void offer(const char *begun, const char *dashes, const char *word, const
         printf("%s\t%.*s\n", whole, (int)strcspn(meaning, "\n"), meaning);
 }
 
-/* Offer the values of an option: its words, or the tensors of the files named by the other words. */
+/* Offer the values of an option: its words, or the tensors of the files among the other words. */
 static void offer_values(enum option_id id, const char *begun, char **words, int count)
 {
     static const struct {
@@ -409,7 +411,7 @@ static void offer_values(enum option_id id, const char *begun, char **words, int
         names_each(words[i], begun, offer);
 }
 
-/* The option that word is, if its value comes next; else -1. */
+/* The option in `word`, if its value is the next word; else -1. */
 static int option_before(const struct verb *verb, const char *word)
 {
     for (int i = 0; i < OPTIONS; i++) {
@@ -424,7 +426,7 @@ static int option_before(const struct verb *verb, const char *word)
 
 static void complete_verb(const struct verb *verb, char **words, int count)
 {
-    const bool no_help = verb == &command_bare && count == 1; /* it is offered already */
+    const bool no_help = verb == &command_bare && count == 1; /* already offered */
     const char *begun = words[count - 1];
     int id = count > 1 ? option_before(verb, words[count - 2]) : -1;
     if (id >= 0)
@@ -484,7 +486,7 @@ static int run_help(int argc, char **argv)
     return argc < 2 ? TOOL_OK : tool_usage(NULL, "no verb %s; see picitool --help", argv[argc - 1]);
 }
 
-/* Whether a word that is no verb and no file is the name of one, and not a mistyped verb. */
+/* Whether an unknown word is probably a file's name and not a mistyped verb. */
 static bool is_path(const char *word)
 {
     return !*word || strpbrk(word, "./") || access(word, F_OK) == 0;
@@ -526,7 +528,7 @@ static int run(int argc, char **argv)
     for (int i = 0; i < command_verb_count; i++)
         suggest_word(&nearest, command_verbs[i].group ? command_verbs[i].group : command_verbs[i].name);
     suggest_hint(&nearest, "", hint);
-    if (!hint[0]) /* nor is it like a verb */
+    if (!hint[0]) /* no similar verb either */
         return tool_usage(word, "No such file or directory, and no verb; see picitool --help");
     return tool_usage(NULL, "no verb %s%s see picitool --help", word, hint);
 }

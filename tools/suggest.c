@@ -11,8 +11,7 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* The edit distance of two words, both shorter than LONGEST: insertions, deletions, replacements and swaps of
- * neighbours. */
+/* The edit distance of two words shorter than LONGEST: insertions, deletions, replacements, and swaps of neighbours. */
 static size_t edits(const char *first, size_t size_a, const char *second, size_t size_b)
 {
     size_t rows[3][LONGEST], *before = rows[0], *last = rows[1], *now = rows[2];
@@ -44,7 +43,7 @@ void suggest_word(struct suggest *suggestion, const char *word)
     if (typed_size >= LONGEST || word_size >= LONGEST)
         return;
     size_t distance = edits(suggestion->typed, typed_size, word, word_size);
-    /* A third of the word, or one character, may be wrong; or only the beginning was typed. */
+    /* Accept a word with up to a third of its characters wrong, or one character, or a typed prefix of it. */
     if (typed_size >= 2 && typed_size < word_size && strncmp(suggestion->typed, word, typed_size) == 0)
         distance = least(distance, 1);
     if (distance > (word_size < 3 ? 1 : word_size / 3) || distance >= suggestion->distance || distance >= word_size)

@@ -14,7 +14,7 @@
 
 #include "parse/parse.h"
 
-/* Decimals of a number: two below one limit, one below another. */
+/* The number of decimals: two below one limit, one below another. */
 static int decimals(double amount, double two_below, double one_below)
 {
     if (amount < two_below)
@@ -27,7 +27,7 @@ const char *term_bytes(char buffer[TERM_TEXT], uint64_t bytes)
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     double amount = (double)bytes;
     int unit = 0;
-    while (amount >= 1023.995 && unit < 6) { /* that would print as 1024.00 */
+    while (amount >= 1023.995 && unit < 6) { /* would print as 1024.00 */
         amount /= 1024;
         unit++;
     }
@@ -70,7 +70,7 @@ const char *term_shape(char *buffer, size_t capacity, const uint64_t *shape, uns
     return buffer;
 }
 
-/* Writes the next character of text to out, escaped if need be, with a NUL. Returns how many bytes of text it took. */
+/* Writes the next character of text, escaped if necessary, and a NUL to out. Returns its length in text. */
 static size_t harmless(const char *text, size_t size, char out[8])
 {
     const uint8_t *bytes = (const uint8_t *)text;
@@ -78,7 +78,7 @@ static size_t harmless(const char *text, size_t size, char out[8])
     size_t step = pici_parse_char(bytes, bytes + size, &character);
     if (step == 0 || pici_parse_hidden(character) || (step > 1 && !term_utf8())) {
         snprintf(out, 8, "\\x%02x", bytes[0]);
-        return 1; /* the other bytes of the sequence are no UTF-8 by themselves: each gets its own \xNN */
+        return 1; /* the rest of the sequence is not UTF-8 either: each byte gets its own \xNN */
     }
     memcpy(out, text, step);
     out[step] = 0;
@@ -113,7 +113,7 @@ void term_column(FILE *stream, const char *text, size_t width, bool cut)
     size_t all = term_puts(NULL, text), columns = 0, size = strlen(text);
     if (all <= width || !cut || !width) {
         columns = term_puts(stream, text);
-    } else { /* leave out the middle: names differ at their ends */
+    } else { /* cut the middle: names differ at their ends */
         size_t head = (width - 1) / 2, tail = width - 1 - head, column = 0;
         bool gap = false;
         for (size_t i = 0; i < size;) {
@@ -171,7 +171,7 @@ const char *term_speed(char buffer[TERM_TEXT], uint64_t bytes, double seconds)
     static const char *const units[] = {"kB/s", "MB/s", "GB/s", "TB/s"};
     double amount = (double)bytes / (seconds > 1e-9 ? seconds : 1e-9) / 1000;
     int unit = 0;
-    while (amount >= 999.5 && unit < 3) { /* that would print as 1000 */
+    while (amount >= 999.5 && unit < 3) { /* would print as 1000 */
         amount /= 1000;
         unit++;
     }
@@ -215,7 +215,7 @@ bool term_ask(const char *file, const char *question)
     term_puts(stderr, file);
     fprintf(stderr, ": %s [y/N] ", question);
     fflush(stderr);
-    /* One byte at a time, so that what follows the line is left for later questions. */
+    /* One byte at a time: the bytes after the line stay for later questions. */
     while (((got = read(STDIN_FILENO, &character, 1)) == 1 && character != '\n') || (got < 0 && errno == EINTR)) {
         if (got == 1 && size < sizeof first)
             first[size] = character;
@@ -238,9 +238,9 @@ void term_unlock(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* Progress. At most one line is up at a time; errors wipe it first. All of this is under the lock. */
+/* Progress. At most one line is shown at a time; errors erase it first. The lock protects all of this. */
 static struct progress *up;
-static struct progress all; /* over several files */
+static struct progress all; /* sum over several files */
 static bool all_is;
 
 double term_now(void)
@@ -296,7 +296,7 @@ void progress_at(struct progress *progress, uint64_t done, uint64_t dense)
     if (!progress->live)
         return;
     term_lock();
-    if (progress->part) { /* what is new of the file; an offset may also go back */
+    if (progress->part) { /* add the new bytes of the file; an offset may also decrease */
         all.done += done > progress->done ? done - progress->done : 0;
         all.dense += dense > progress->dense ? dense - progress->dense : 0;
         progress->done = done > progress->done ? done : progress->done;
@@ -308,7 +308,7 @@ void progress_at(struct progress *progress, uint64_t done, uint64_t dense)
     term_unlock();
 }
 
-/* Erase the line that is up, if it is that of progress, or if progress is NULL. */
+/* Erases the line that is shown, if it belongs to `progress`, or if that is NULL. */
 static void wipe(const struct progress *progress)
 {
     term_lock();

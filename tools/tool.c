@@ -15,21 +15,21 @@
 #include "suggest.h"
 #include "term.h"
 
-/* Enough for every message with names of readable length; longer ones are cut. */
+/* Enough for any message with names of readable length; longer messages are cut. */
 enum { MESSAGE = 4096 };
 
 static _Thread_local char message[MESSAGE];
-static _Thread_local char kept[MESSAGE]; /* what tool_unmute returns */
+static _Thread_local char kept[MESSAGE]; /* the result of tool_unmute */
 static _Thread_local bool muted;
 static uint64_t memory_bound; /* bytes; 0: none */
-static char last[MESSAGE];    /* the last error of any thread; under the terminal's lock */
+static char last[MESSAGE];    /* the last error of any thread; the terminal's lock protects it */
 
-/* Prints the message, unless less than `least` is to be said. */
+/* Prints the message, if the amount of output is at least `least`. */
 static void print(const char *file, int least)
 {
     if (term_talk() < least)
         return;
-    term_lock(); /* a message is one line, whatever other threads print */
+    term_lock(); /* keeps a message on one line, beside other threads' output */
     progress_wipe();
     fflush(stdout); /* keeps the order of both streams on one terminal */
     term_on(stderr, TERM_RED);
@@ -137,7 +137,7 @@ int tool_failed(const char *file, enum pici_status status, const char *reason)
     return reason[0] ? tool_bad(NULL, "%s", reason) : tool_bad(file, "%s", pici_strerror(status));
 }
 
-/* Bytes of a run, and of a thread with chunks of 2^20 f64. */
+/* Bytes for a run, and for a thread with chunks of 2^20 f64. */
 static const uint64_t memory_fixed = 8 << 20, memory_each = 24 << 20;
 
 uint64_t tool_memory_left(const struct tool_options *options)
@@ -178,7 +178,7 @@ const char *tool_input_name(const char *path)
     return strcmp(path, "-") == 0 ? "standard input" : path;
 }
 
-/* What --type calls a type, and the extensions, in lower case, of the names of such files. */
+/* The name of a type for --type, and the lower-case extensions of its files. */
 static const struct {
     const char *name, *extensions[2];
 } types[TYPES] = {

@@ -61,7 +61,7 @@ const char *value_machine_word(int i)
     return predict_machine(i, &what);
 }
 
-/* Which of an option's words was typed. */
+/* Finds the typed word among an option's words. */
 static int parse_word(const char *option, const char *typed, const char *(*word)(int), int *index)
 {
     char all[160], hint[SUGGEST_HINT];
@@ -77,7 +77,7 @@ static int parse_word(const char *option, const char *typed, const char *(*word)
     return tool_usage(NULL, "--%s %s: not one of %s%s", option, typed, all, suggest_hint(&nearest, "", hint));
 }
 
-/* "pici" is what the format bitmap was called until version 0.3. */
+/* Until version 0.3, the format bitmap was called "pici". */
 static const char *new_format_word(const char *word)
 {
     return strcmp(word, "pici") == 0 ? pici_format_name(PICI_BITMAP) : word;

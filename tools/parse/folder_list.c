@@ -12,7 +12,7 @@
 
 enum { END = 4 + 16 + 1, LINE = 128 + SHARDS_NAME_MOST };
 
-/* By the version less 1, and by folder_list.delta. Version 3 has references; 2, files in folders below. */
+/* Indexed by the version - 1 and by folder_list.delta. Version 2 added files in subfolders; 3, references. */
 enum { VERSIONS = 3 };
 static const char *const heads[VERSIONS][2] = {{"pici-folder 1 compressed\n", "pici-folder 1 delta\n"},
                                                {"pici-folder 2 compressed\n", "pici-folder 2 delta\n"},
@@ -61,8 +61,8 @@ char *folder_list_text(const struct folder_list *list, size_t *size)
     return NULL;
 }
 
-/* Reads a line of size bytes, a newline the last: scans it, prints what was read, and compares, so that a list has one
- * form. The newline becomes a NUL, which ends the name. */
+/* Reads a line of `size` bytes, including the newline: scans it, prints the result, and compares. So each list has only
+ * one form. A NUL replaces the newline, and ends the name. */
 static bool take_line(struct folder_file *file, char *text, size_t size)
 {
     char line[LINE], again[LINE], kind[8];
@@ -108,7 +108,7 @@ const struct folder_file *folder_list_find(const struct folder_list *list, const
     return list->files ? bsearch(&key, list->file, list->files, sizeof *list->file, by_name) : NULL;
 }
 
-/* Whether the names are such as folder_list wants them. */
+/* Checks the rules for names of struct folder_list. */
 static bool check_names(const struct folder_list *list, const char **reason)
 {
     char stored[SHARDS_NAME_MOST + sizeof FOLDER_EXTENSION];

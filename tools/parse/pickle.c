@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * A machine with a stack and a memo, as pickletools describes it. Values are indices of nodes. Each opcode makes at
- * most three nodes, and nothing is copied out of the bytes. */
+ * most three nodes; nothing is copied from the bytes. */
 #include "parse/pickle.h"
 
 #include <inttypes.h>
@@ -72,10 +72,10 @@ struct grown {
 
 struct machine {
     struct pickle *pickle;
-    struct grown stack, marks, memo; /* of nodes; lengths of the stack; of nodes or PICKLE_NO */
+    struct grown stack, marks, memo; /* nodes; stack lengths at the marks; nodes or PICKLE_NO */
     uint32_t node_capacity, cell_capacity;
     const uint8_t *bytes;
-    size_t size, position, op_position; /* the next byte; the opcode that is run */
+    size_t size, position, op_position; /* position: the next byte; op_position: the current opcode */
     uint64_t base;
     struct parse_error *error;
 };
@@ -85,7 +85,7 @@ static bool fail(const struct machine *machine, const char *what)
     return pici_parse_fail(machine->error, machine->base + machine->op_position, "the pickle %s", what);
 }
 
-/* Room for count elements of width bytes at *memory, which has *room. Doubles it, up to most. */
+/* Makes room for `count` elements of `width` bytes at *memory, which has *room. Doubles it, up to `most`. */
 static bool make_room(const struct machine *machine, void **memory, uint32_t *room, uint32_t count, size_t width,
                       uint32_t most)
 {
@@ -117,7 +117,7 @@ static bool append(const struct machine *machine, struct grown *array, uint32_t 
     return fits;
 }
 
-/* ---- the stack. What is below the last mark is out of reach. */
+/* ---- the stack. Values below the last mark are out of reach. */
 
 static uint32_t reachable(const struct machine *machine)
 {
@@ -134,7 +134,7 @@ static uint32_t pop(struct machine *machine)
     return machine->stack.values[--machine->stack.count];
 }
 
-/* The topmost value, of which need has made sure. */
+/* The topmost value. `need` has checked that there is one. */
 static uint32_t top(const struct machine *machine)
 {
     return machine->stack.values[machine->stack.count - 1];
@@ -183,8 +183,7 @@ static bool add_cell(struct machine *machine, uint32_t container, uint32_t key, 
     return true;
 }
 
-/* Adds the topmost count values, in their order, to the cells of a node, in pairs if they are keys and values. Takes
- * them from the stack. */
+/* Pops the topmost `count` values, and adds them in order to the cells of a node; as keys and values, if `pairs`. */
 static bool take_cells(struct machine *machine, uint32_t container, uint32_t count, bool pairs)
 {
     if (pairs && count % 2)
@@ -198,7 +197,7 @@ static bool take_cells(struct machine *machine, uint32_t container, uint32_t cou
     return true;
 }
 
-/* Takes the last mark. *count: how many values were above it. */
+/* Pops the last mark. *count: the number of values above it. */
 static bool take_mark(struct machine *machine, uint32_t *count)
 {
     if (!machine->marks.count)
@@ -208,7 +207,7 @@ static bool take_mark(struct machine *machine, uint32_t *count)
     return true;
 }
 
-/* Makes a container of the topmost count values. */
+/* Makes a container of the topmost `count` values. */
 static bool make(struct machine *machine, enum pickle_type type, uint32_t count)
 {
     if (!need(machine, count) || !push_type(machine, type))
@@ -223,7 +222,7 @@ static bool make_from_mark(struct machine *machine, enum pickle_type type)
     return take_mark(machine, &count) && make(machine, type, count);
 }
 
-/* Adds the topmost count values to the container below them. */
+/* Adds the topmost `count` values to the container below them. */
 static bool add_items(struct machine *machine, enum pickle_type type, uint32_t count)
 {
     if (!need(machine, count + 1))
@@ -255,7 +254,7 @@ static bool call(struct machine *machine)
     return push_call(machine, function, args);
 }
 
-/* The same with arguments that have names, which become the state. */
+/* The same with named arguments, which become the state. */
 static bool call_named(struct machine *machine)
 {
     if (!need(machine, 3))
@@ -292,7 +291,7 @@ static bool left(const struct machine *machine, uint64_t bytes)
     return machine->size - machine->position >= bytes || fail(machine, "ends inside an opcode");
 }
 
-/* Reads a little-endian number of so many bytes. */
+/* Reads a little-endian number of `bytes` bytes. */
 static bool number(struct machine *machine, unsigned bytes, uint64_t *value)
 {
     if (!left(machine, bytes))
@@ -309,7 +308,7 @@ static bool push_text(struct machine *machine, enum pickle_type type, size_t sta
     return push(machine, (struct pickle_node){.type = (uint8_t)type, .is.text = {(uint32_t)start, (uint32_t)size}});
 }
 
-/* Reads a length of so many bytes, and then that many bytes. */
+/* Reads a length of `bytes` bytes, and then as many bytes as it says. */
 static bool counted(struct machine *machine, enum pickle_type type, unsigned bytes)
 {
     uint64_t size;
@@ -319,7 +318,7 @@ static bool counted(struct machine *machine, enum pickle_type type, unsigned byt
     return push_text(machine, type, machine->position - (size_t)size, (size_t)size);
 }
 
-/* Reads a signed number of so many bytes. */
+/* Reads a signed number of `bytes` bytes. */
 static bool small_int(struct machine *machine, unsigned bytes)
 {
     uint64_t value;
@@ -357,7 +356,7 @@ static bool line(struct machine *machine)
     return push_text(machine, PICKLE_TEXT, start, (size_t)(end - from));
 }
 
-/* Reads a global that is two lines; or takes its two texts from the stack. */
+/* Reads a global from two lines, or pops its two texts. */
 static bool global(struct machine *machine, bool lines)
 {
     if ((lines && (!line(machine) || !line(machine))) || !need(machine, 2))
@@ -371,7 +370,8 @@ static bool global(struct machine *machine, bool lines)
 
 /* ---- the memo */
 
-/* Remembers the topmost value. A writer numbers values in order; an index above the pickle's length is none of its. */
+/* Stores the topmost value in the memo. Writers number values in order, so an index above the pickle's length is an
+ * error. */
 static bool put(struct machine *machine, uint64_t index)
 {
     if (!need(machine, 1))
@@ -391,7 +391,7 @@ static bool put_at(struct machine *machine, unsigned bytes)
     return number(machine, bytes, &index) && put(machine, index);
 }
 
-/* MEMOIZE: the index is the number of values in the memo. */
+/* MEMOIZE: the index is the length of the memo. */
 static bool memoize(struct machine *machine)
 {
     return need(machine, 1) && append(machine, &machine->memo, top(machine));
@@ -426,7 +426,7 @@ static bool protocol(struct machine *machine)
 
 static bool discard(struct machine *machine)
 {
-    if (!reachable(machine) && machine->marks.count) { /* POP takes a mark too */
+    if (!reachable(machine) && machine->marks.count) { /* POP also pops a mark */
         machine->marks.count--;
         return true;
     }

@@ -7,7 +7,7 @@
 
 #include "parse/json.h"
 
-/* A tensor while the index is read. */
+/* A tensor during parsing. */
 struct entry {
     struct shards_tensor tensor;
     const char *file; /* [file_size], then a NUL */
@@ -21,7 +21,7 @@ struct parser {
     struct shards *shards;
     struct entry *entry; /* [count] */
     size_t count, capacity;
-    char *end; /* shards->text is used up to here; it has room for all strings of the index */
+    char *end; /* end of the used part of shards->text, which has room for all strings of the index */
     bool has_map;
 };
 
@@ -66,7 +66,7 @@ static bool no_memory(struct parser *parser)
     return pici_parse_fail(parser->error, 0, "out of memory for the index");
 }
 
-/* Skips the value that begins with token. */
+/* Skips the value that begins with `token`. */
 static bool skip_from(struct parser *parser, struct json_token token)
 {
     unsigned depth = 0;
@@ -80,13 +80,13 @@ static bool skip_from(struct parser *parser, struct json_token token)
     }
 }
 
-/* Copies a key or string, with its escapes resolved and a NUL. */
+/* Copies a key or string, resolves its escapes, and adds a NUL. */
 static const char *keep(struct parser *parser, struct json_token token, size_t *size)
 {
     const char *const text = parser->end;
     *size = pici_json_string(&parser->json, token, parser->end);
     parser->end += *size;
-    *parser->end++ = 0; /* the quotes leave room for it */
+    *parser->end++ = 0; /* the room of the quotes */
     return text;
 }
 
@@ -192,7 +192,7 @@ static int by_name_and_shard(const void *left, const void *right)
     return order ? order : (first->shard > second->shard) - (first->shard < second->shard);
 }
 
-/* Of duplicates, the one that comes last in the text is reported. */
+/* Sorts by name, then by place: the error names the last duplicate in the text. */
 static int by_name_and_place(const void *left, const void *right)
 {
     const struct entry *first = left, *second = right;

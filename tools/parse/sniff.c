@@ -10,7 +10,7 @@
 #define UNPACK "unpack it first"
 #define EXPORT "export its arrays as .npy or raw elements"
 
-/* Bytes of a file that tell what it is. The first row that matches counts. */
+/* Bytes that identify a file. The first matching row counts. */
 static const struct {
     unsigned at, len;
     const char *bytes;
@@ -54,7 +54,7 @@ static unsigned le16(const uint8_t *bytes)
     return (unsigned)(bytes[0] | bytes[1] << 8);
 }
 
-/* Whether the size bytes at bytes have the text somewhere. */
+/* Whether the `size` bytes contain the text. */
 static bool has(const uint8_t *bytes, size_t size, const char *text)
 {
     const size_t text_size = strlen(text);
@@ -64,7 +64,7 @@ static bool has(const uint8_t *bytes, size_t size, const char *text)
     return false;
 }
 
-/* The name of the first entry of a zip archive tells which program wrote it. */
+/* Guesses the program that wrote a zip archive by the name of the first entry. */
 static struct sniff zip(const uint8_t *bytes, size_t size)
 {
     static const struct sniff of_numpy = {SNIFF_OTHER, "a zip archive of .npy files, as numpy.savez writes", "npz",
@@ -84,14 +84,14 @@ static struct sniff zip(const uint8_t *bytes, size_t size)
     return other;
 }
 
-/* Whether a .safetensors file may begin so: the length of its header, and the header, which is JSON. */
+/* Whether this may begin a .safetensors file: the length of its header, and the header, which is JSON. */
 static bool is_safetensors(const uint8_t *bytes, size_t size)
 {
     return size >= 10 && bytes[4] == 0 && bytes[5] == 0 && bytes[6] == 0 && bytes[7] == 0 && bytes[8] == '{' &&
            (bytes[9] == '"' || bytes[9] == '}' || bytes[9] == ' ' || bytes[9] == '\n');
 }
 
-/* Whether text begins with a word, in lower case, which may be in capitals there. */
+/* Whether the bytes begin with a word, which is in lower case here, in any case. */
 static bool begins(const uint8_t *bytes, size_t size, const char *word)
 {
     const size_t word_size = strlen(word);
@@ -103,7 +103,7 @@ static bool begins(const uint8_t *bytes, size_t size, const char *word)
     return true;
 }
 
-/* What a server sends in place of a file. NULL: it is nothing like that. */
+/* Recognizes a page that a server sends instead of a file. NULL: it is none. */
 static const struct sniff *page(const uint8_t *position, size_t size)
 {
     static const struct sniff html = {SNIFF_STAND_IN, "an HTML page, not the file itself", NULL,
@@ -130,7 +130,7 @@ static const struct sniff *page(const uint8_t *position, size_t size)
                : NULL;
 }
 
-/* UTF-8 without controls. A character may be cut at the end. */
+/* Whether the bytes are UTF-8 without controls. The last character may be cut. */
 static bool is_text(const uint8_t *bytes, size_t size)
 {
     for (size_t i = 0, step; i < size; i += step) {
@@ -153,15 +153,15 @@ static struct sniff text(const uint8_t *bytes, size_t size)
     return memchr(bytes, ',', line) || memchr(bytes, '\t', line) || memchr(bytes, ';', line) ? csv : plain;
 }
 
-/* A pickle of protocol 2 to 5: the protocol, and then an opcode that such files begin with. */
+/* Whether this begins a pickle of protocol 2 to 5: the protocol, and an opcode with which such files begin. */
 static bool is_pickle(const uint8_t *bytes, size_t size)
 {
     return size >= 3 && bytes[0] == 0x80 && bytes[1] >= 2 && bytes[1] <= 5 && bytes[2] &&
            strchr("\x95}]()Nc\x8a\x8c\x58KJMGU", bytes[2]);
 }
 
-/* A model of ONNX, a message of protobuf: field 1 is a small number, the version, and then comes the producer's name,
- * or if there is none the graph or the list of operators. */
+/* Whether this begins an ONNX model, a protobuf message. Field 1, the version, is a small number. Then comes the
+ * producer's name; if there is none, the graph or the list of operators. */
 static bool is_onnx(const uint8_t *bytes, size_t size)
 {
     if (size < 4 || bytes[0] != 0x08 || bytes[1] == 0 || bytes[1] > 31)

@@ -9,7 +9,7 @@
 #include "parse/pickle.h"
 #include "pici/file.h"
 
-/* How torch names a dtype: its own word, and the class of its storages. */
+/* Torch's names for a dtype: its own, and the class of its storages. */
 static const struct kind {
     const char *name, *storage;
     enum pici_dtype dtype;
@@ -46,10 +46,10 @@ static const struct kind {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds, UNTYPED = KINDS - 1 };
 
-/* The path from the root to the value that is looked at: a key for each level of walk_cells. A name is made of them
- * only when a tensor is found, since keys may be long and many. */
+/* The path from the root to the current value: a key for each level of walk_cells. Since keys may be long and many, a
+ * name is made of them only for a tensor. */
 struct key {
-    const char *word; /* [size] in the pickle, or NULL: digits */
+    const char *word; /* [size] in the pickle; NULL: see digits */
     size_t size;
     char digits[24];
 };
@@ -74,7 +74,8 @@ static bool nomem(const struct walker *walker)
     return pici_parse_fail(walker->error, walker->base, "out of memory for the pickle's tensors");
 }
 
-/* Room for count more elements of width bytes at memory, which has *capacity and uses used. NULL: no memory. */
+/* Makes room for `count` more elements of `width` bytes at memory, which has *capacity and uses `used`. NULL: no
+ * memory. */
 static void *more_room(void *memory, size_t *capacity, size_t used, size_t count, size_t width)
 {
     if (count <= *capacity - used)
@@ -90,8 +91,8 @@ static void *more_room(void *memory, size_t *capacity, size_t used, size_t count
 
 /* ---- tensors */
 
-/* Copies the keys of the path, with dots between, to name, which has room for most bytes. Returns the length of all of
- * them, or a part of it that is more than PICI_NAME_MAX. */
+/* Copies the keys of the path, joined by dots, to name, which has room for `most` bytes. Returns the length of all
+ * keys, or a part of it above PICI_NAME_MAX. */
 static size_t path_name(const struct path *path, char *name, size_t most)
 {
     size_t size = 0;
@@ -118,7 +119,7 @@ static bool bad(struct walker *walker, const char *what)
                            what);
 }
 
-/* The number of a node; false if it is not an integer from 0 on. */
+/* Gets the integer of a node; false if it is not an integer >= 0. */
 static bool natural(const struct walker *walker, uint32_t node, uint64_t *value)
 {
     if (pickle_type_of(&walker->pickle, node) != PICKLE_INT || walker->pickle.nodes[node].is.number < 0)
@@ -127,7 +128,7 @@ static bool natural(const struct walker *walker, uint32_t node, uint64_t *value)
     return true;
 }
 
-/* A tuple, which may be the only argument of a call, as that of torch.Size. */
+/* A tuple, directly or as the only argument of a call such as torch.Size. */
 static uint32_t tuple_of(const struct walker *walker, uint32_t node)
 {
     if (pickle_type_of(&walker->pickle, node) == PICKLE_CALL)
@@ -176,7 +177,8 @@ static bool take_storage(struct walker *walker, uint32_t node, struct torch_tens
     if (!pickle_is_text(pickle, pickle_item(pickle, id, 0), "storage") ||
         pickle_type_of(pickle, class) != PICKLE_GLOBAL || pickle_type_of(pickle, key) != PICKLE_TEXT ||
         !natural(walker, pickle_item(pickle, id, 4), items) ||
-        pickle_type_of(pickle, pickle_item(pickle, id, 5)) != PICKLE_NONE) /* a view of another, before torch 0.4 */
+        pickle_type_of(pickle, pickle_item(pickle, id, 5)) != PICKLE_NONE) /* a view of another storage, before torch
+                                                                            * 0.4 */
         return bad(walker, "has a storage that is not as torch writes it");
     tensor->storage = (const char *)pickle->bytes + pickle->nodes[key].is.text.start;
     tensor->storage_size = pickle->nodes[key].is.text.len;
@@ -210,8 +212,8 @@ static bool measure(struct walker *walker, struct torch_tensor *tensor, const ui
     return true;
 }
 
-/* Appends a tensor of the path's name. Its shape and strides are copied; out->dims moves, so that pointers into it are
- * set in the end. */
+/* Appends a tensor with the path's name. Copies shape and strides. out->dims moves, so the pointers into it are set at
+ * the end. */
 static bool add_tensor(struct walker *walker, struct torch_tensor *tensor, const struct kind *kind,
                        const uint64_t *shape, const uint64_t *strides)
 {
@@ -252,7 +254,7 @@ static bool add_tensor(struct walker *walker, struct torch_tensor *tensor, const
     return true;
 }
 
-/* Whether a node is no dict, or one of few keys: many tensors may share it, and each looks at all of them. */
+/* Whether a node is not a dict, or a dict with few keys. Many tensors may share a dict, and each looks at all keys. */
 static bool is_short(const struct walker *walker, uint32_t node)
 {
     unsigned keys = 0;
@@ -268,7 +270,7 @@ static bool is_set(const struct walker *walker, uint32_t node, const char *key)
 {
     if (pickle_type_of(&walker->pickle, node) != PICKLE_DICT)
         return false;
-    bool set = false; /* of equal keys the last one counts */
+    bool set = false; /* the last of equal keys counts */
     for (uint32_t cell = walker->pickle.nodes[node].first; cell != PICKLE_NO; cell = walker->pickle.cells[cell].next)
         if (pickle_is_text(&walker->pickle, walker->pickle.cells[cell].key, key)) {
             const uint32_t value = walker->pickle.cells[cell].value;
@@ -277,8 +279,8 @@ static bool is_set(const struct walker *walker, uint32_t node, const char *key)
     return set;
 }
 
-/* Reads a tensor: the arguments of torch._utils._rebuild_tensor_v2 and its like. dtype: the number of the argument that
- * names it; 0: the storage does. metadata: of the argument that says which bits are set. */
+/* Reads a tensor from the arguments of torch._utils._rebuild_tensor_v2 or a similar function. dtype: the index of the
+ * argument that names the dtype; 0: the storage does. metadata: the index of the argument with the state bits. */
 static bool take_tensor(struct walker *walker, uint32_t args, unsigned dtype, unsigned metadata)
 {
     struct torch_tensor tensor = {0};
@@ -309,7 +311,7 @@ static bool take_tensor(struct walker *walker, uint32_t args, unsigned dtype, un
     return add_tensor(walker, &tensor, kind, shape, strides);
 }
 
-/* Reads a storage that no tensor surrounds. */
+/* Reads a storage outside of any tensor. */
 static bool take_bare_storage(struct walker *walker, uint32_t node)
 {
     struct torch_tensor tensor = {.rank = 1};
@@ -320,7 +322,7 @@ static bool take_bare_storage(struct walker *walker, uint32_t node)
 
 /* ---- walking */
 
-/* Whether a persistent id is that of a module's class, with its source, as files before torch 1.6 have it. */
+/* Whether a persistent id is the class of a module, with its source, as in files before torch 1.6. */
 static bool is_class(const struct walker *walker, uint32_t node)
 {
     const struct pickle *pickle = &walker->pickle;
@@ -329,7 +331,7 @@ static bool is_class(const struct walker *walker, uint32_t node)
 
 static bool walk(struct walker *walker, uint32_t node, int depth);
 
-/* Appends a key to the path: a text or an integer as it is, of other keys their number in the container. */
+/* Appends a key to the path: a text or an integer as it is; for other keys, their index in the container. */
 static void enter_key(struct walker *walker, uint32_t key, uint64_t index)
 {
     struct key *target = &walker->path.key[walker->path.keys++];
@@ -345,14 +347,14 @@ static void enter_key(struct walker *walker, uint32_t key, uint64_t index)
                                 : snprintf(target->digits, sizeof target->digits, "%" PRIu64, index));
 }
 
-/* Whether a key of a module's state stands for no part of a parameter's name. */
+/* Whether a key of a module's state is not a part of its parameters' names. */
 static bool is_layer_of_module(const struct walker *walker, uint32_t key)
 {
     return pickle_is_text(&walker->pickle, key, "_parameters") || pickle_is_text(&walker->pickle, key, "_buffers") ||
            pickle_is_text(&walker->pickle, key, "_modules");
 }
 
-/* Walks the values in a node's cells. state: they are the attributes of an object. */
+/* Walks the values in a node's cells. state: the cells are an object's attributes. */
 static bool walk_cells(struct walker *walker, uint32_t node, bool state, int depth)
 {
     const size_t keys = walker->path.keys;
@@ -383,7 +385,7 @@ static bool walk_container(struct walker *walker, uint32_t number, bool state, i
     return walk_cells(walker, number, state, depth);
 }
 
-/* What a call calls, and with which arguments; of _rebuild_from_type_v2, what that calls. */
+/* The function of a call, and its arguments. For _rebuild_from_type_v2, those of the call that it wraps. */
 static uint32_t function_of(const struct pickle *pickle, uint32_t node, uint32_t *args)
 {
     const uint32_t function = pickle->nodes[node].is.call.function;
@@ -396,7 +398,7 @@ static uint32_t function_of(const struct pickle *pickle, uint32_t node, uint32_t
     return wrapped;
 }
 
-/* The state that a call's result gets: by BUILD, or that of _rebuild_from_type_v2. */
+/* The state for a call's result: from BUILD, or from _rebuild_from_type_v2. */
 static uint32_t state_of(const struct pickle *pickle, uint32_t node)
 {
     const struct pickle_node *call = &pickle->nodes[node];
@@ -410,8 +412,8 @@ static bool is_parameter(const struct pickle *pickle, uint32_t function)
            pickle_is_global(pickle, function, "torch._utils", "_rebuild_parameter_with_state");
 }
 
-/* The value at the end of Parameters of Parameters, of which `node` is the first; PICKLE_NO if there is none. Each of
- * them keeps it where it has no cells, so that a chain is walked once, however often it is in the pickle. */
+/* The value inside nested Parameters, from the outermost one, `node`; PICKLE_NO if there is none. Each Parameter keeps
+ * this value in `first`, so that a chain is walked only once, however often the pickle has it. */
 static uint32_t parameter_of(struct walker *walker, uint32_t node)
 {
     struct pickle *pickle = &walker->pickle;
@@ -513,7 +515,8 @@ bool torch_is_dense(const struct torch_tensor *tensor, unsigned order[TORCH_MAX_
 {
     if (tensor->offset || tensor->extent != tensor->items)
         return false;
-    for (unsigned i = 0; i < tensor->rank; i++) { /* insertion; of equal strides, the first dimension stays first */
+    for (unsigned i = 0; i < tensor->rank; i++) { /* insertion sort; on equal strides, the first dimension stays
+                                                   * first */
         unsigned k = i;
         for (; k && tensor->strides[order[k - 1]] < tensor->strides[i]; k--)
             order[k] = order[k - 1];

@@ -9,26 +9,26 @@
 #include "parse/torch.h"
 
 enum {
-    FIRST_BYTES = 1 << 20, /* as many are read at first */
-    VERSION = 1001,        /* the only one there is */
+    FIRST_BYTES = 1 << 20, /* bytes read at first */
+    VERSION = 1001,        /* the only version */
     KEY_MOST = 20,         /* digits of a storage's key, which is an address */
-    NAME_ROOM = 32         /* bytes of an entry's name, with these digits */
+    NAME_ROOM = 32         /* bytes of an entry's name, with the digits */
 };
 
 struct file {
     pici_read_at_fn read_at;
     void *context;
     uint64_t file_bytes;
-    uint8_t *bytes; /* [size] the first of the file */
+    uint8_t *bytes; /* [size] the first bytes of the file */
     size_t size;
-    uint64_t position; /* what is before it has been parsed */
+    uint64_t position; /* all bytes before it have been parsed */
     struct parse_error *error;
 };
 
-/* A storage that tensors have. */
+/* A storage of tensors. */
 struct storage {
     const struct torch_tensor *tensor; /* one of them */
-    bool found;                        /* in the file */
+    bool found;                        /* the file has it */
 };
 
 static bool fail(const struct file *file, const char *what)
@@ -48,7 +48,7 @@ static bool fetch(const struct file *file, void *target, size_t bytes, uint64_t 
            pici_parse_fail(file->error, offset, "cannot be read");
 }
 
-/* Makes the file's first bytes that are in memory twice as many. False: they are all, or at the limit, or an error. */
+/* Doubles the number of the file's bytes in memory. False: it is all of the file, or at the limit, or an error. */
 static bool read_more(struct file *file)
 {
     uint64_t size = file->size ? 2 * (uint64_t)file->size : FIRST_BYTES;
@@ -68,7 +68,7 @@ static bool read_more(struct file *file)
     return true;
 }
 
-/* Parses the next pickle. The bytes of those before it may move. */
+/* Parses the next pickle. May move the bytes of the pickles before it. */
 static bool next_pickle(struct file *file, struct pickle *pickle)
 {
     const size_t at = (size_t)file->position;
@@ -79,8 +79,8 @@ static bool next_pickle(struct file *file, struct pickle *pickle)
     return true;
 }
 
-/* Takes the pickles before that of the value: the number, the version, and what the machine was, which does not say how
- * the storages are stored. */
+/* Reads the pickles before the value: the number, the version, and the machine, which does not affect the format of
+ * storages. */
 static bool take_head(struct file *file)
 {
     for (int i = 0; i < 3; i++) {
@@ -105,7 +105,7 @@ static int by_key(const void *left, const void *right)
     return memcmp(first->storage, second->storage, first->storage_size);
 }
 
-/* The storages that tensors have, each once, by their keys. NULL: no memory. */
+/* The storages of all tensors, without duplicates, sorted by key. NULL: no memory. */
 static struct storage *storages_of(const struct torch *torch, size_t *count)
 {
     struct storage *storages = malloc((torch->count + 1) * sizeof *storages);
@@ -120,7 +120,7 @@ static struct storage *storages_of(const struct torch *torch, size_t *count)
     return storages;
 }
 
-/* Appends an entry of so many bytes, which begin at an offset, after so many of a header. */
+/* Appends an entry. Its `bytes` bytes begin at offset `begin`, after a header of `header` bytes. */
 static void add_entry(struct zip *zip, const char *suffix, uint64_t begin, unsigned header, uint64_t bytes)
 {
     char *name = zip->names + zip->count * NAME_ROOM;
@@ -134,7 +134,7 @@ static void add_entry(struct zip *zip, const char *suffix, uint64_t begin, unsig
                                                     .end = begin + bytes};
 }
 
-/* Takes the storage of a key, which is at the position. */
+/* Reads the storage of a key, at the position. */
 static bool take_storage(struct file *file, struct zip *zip, const struct pickle *keys, uint32_t key,
                          struct storage *storages, size_t count)
 {
@@ -165,7 +165,7 @@ static bool take_storage(struct file *file, struct zip *zip, const struct pickle
     return true;
 }
 
-/* Takes all that follows the head. */
+/* Reads all parts after the head. */
 static bool take_entries(struct file *file, struct zip *zip, struct pickle *keys, struct torch *torch)
 {
     struct pickle value;

@@ -12,9 +12,9 @@
 #endif
 
 enum {
-    BUFFER = 32 << 10,      /* bytes of deflated data at a time */
-    MOST_AT_ONCE = 1 << 30, /* what zlib is given at a time; its lengths have 32 bits */
-    RATIO_MOST = 1032       /* no byte of deflated data makes more */
+    BUFFER = 32 << 10,      /* deflated bytes at a time */
+    MOST_AT_ONCE = 1 << 30, /* bytes for zlib at a time; its lengths have 32 bits */
+    RATIO_MOST = 1032       /* the most bytes that a byte of deflated data can make */
 };
 
 bool unzip_inflates(void)
@@ -33,7 +33,7 @@ static bool fail(const struct unzip *unzip, const char *what)
                            pici_parse_printable(name, sizeof name, unzip->entry->name, unzip->entry->name_size), what);
 }
 
-/* Checks what is known once all bytes have been taken. */
+/* Checks the CRC-32, after all bytes have been taken. */
 static bool check_crc(struct unzip *unzip)
 {
     unzip->ended = true;
@@ -79,7 +79,8 @@ static void end_inflating(struct unzip *unzip)
     free(unzip->inflating);
 }
 
-/* Inflates up to *size bytes, at most MOST_AT_ONCE; *size: how many there were, fewer only at the end of the data. */
+/* Inflates up to *size bytes, at most MOST_AT_ONCE. Sets *size to the number of bytes, fewer only at the end of the
+ * data. */
 static bool inflate_some(struct unzip *unzip, uint8_t *target, size_t *size)
 {
     struct inflating *inflating = unzip->inflating;
@@ -162,7 +163,7 @@ int deflater_put(struct deflater *deflater, const void *bytes, size_t size, bool
         do {
             deflater->stream.next_out = deflater->output;
             deflater->stream.avail_out = BUFFER;
-            deflate(&deflater->stream, last && !size ? Z_FINISH : Z_NO_FLUSH); /* has no errors to report here */
+            deflate(&deflater->stream, last && !size ? Z_FINISH : Z_NO_FLUSH); /* cannot fail here */
             const size_t received = BUFFER - deflater->stream.avail_out;
             deflater->bytes += received;
             deflater->crc = parse_crc32(deflater->crc, deflater->output, received);
@@ -288,20 +289,20 @@ void unzip_close(struct unzip *unzip)
 
 /* ---- finding the level */
 
-/* The entry's data again, to compare deflated bytes with. */
+/* The entry's data, to compare deflated bytes with. */
 struct likeness {
     const struct zip_entry *entry;
     pici_read_at_fn read_at;
     void *context;
     uint64_t position;
-    bool failed; /* read_at has */
+    bool failed; /* read_at has failed */
     struct deflater *deflater;
     uint8_t original[BUFFER];
 };
 
 enum { LIKE_DIFFERS = 1 };
 
-/* A pici_write_fn: compares. */
+/* A pici_write_fn that compares the bytes with the entry's. */
 static int compare(void *context, const void *bytes, size_t size)
 {
     struct likeness *likeness = context;
@@ -320,7 +321,7 @@ static void drop(struct likeness **likeness)
     *likeness = NULL;
 }
 
-/* Drops all levels but one, which most writers take if it is not zlib's default: 9, 1, or the lowest. */
+/* Drops all levels but the likeliest one besides zlib's default: 9, else 1, else the lowest. */
 static void drop_most(struct likeness *like[UNZIP_LEVELS + 1])
 {
     int kept = like[9] ? 9 : 1;
@@ -331,7 +332,7 @@ static void drop_most(struct likeness *like[UNZIP_LEVELS + 1])
             drop(&like[level]);
 }
 
-/* Deflates size bytes at each level that is left. *remaining: how many levels have not differed. */
+/* Deflates `size` bytes at each remaining level. *remaining: the number of levels that still match. */
 static bool put_all(struct likeness *like[UNZIP_LEVELS + 1], struct unzip_effort *effort, const uint8_t *bytes,
                     size_t size, bool last, int *remaining, struct parse_error *error)
 {
@@ -358,8 +359,8 @@ static bool put_all(struct likeness *like[UNZIP_LEVELS + 1], struct unzip_effort
     return true;
 }
 
-/* Inflates the entry, and deflates it at each level that levels has a bit for, until all of them have differed; if
- * whole, until its end. *level: the lowest that has not differed by then, or 0; *crc: of what it makes. */
+/* Inflates the entry, and deflates it at each level whose bit is set in `levels`, until no level matches; if `whole`,
+ * to its end. *level: the lowest level that matches to the end, or 0; *crc: the CRC-32 of its output. */
 static bool try_levels(int *level, uint32_t *crc, struct unzip_effort *effort, unsigned levels, bool whole,
                        const struct zip_entry *entry, pici_read_at_fn read_at, void *context, struct parse_error *error)
 {
@@ -404,7 +405,7 @@ static bool try_levels(int *level, uint32_t *crc, struct unzip_effort *effort, u
 bool unzip_level(int *level, uint32_t *crc, struct unzip_effort *effort, const struct zip_entry *entry,
                  pici_read_at_fn read_at, void *context, struct parse_error *error)
 {
-    /* Most writers use zlib's default, and one level for a whole file, so that it alone is tried first. */
+    /* Most writers use zlib's default, and the same level for a whole file. So try this level alone first. */
     enum { DEFAULT = 6, ALL = (1 << (UNZIP_LEVELS + 1)) - 2 };
     const unsigned first = 1u << (effort->level ? effort->level : DEFAULT);
     if (!try_levels(level, crc, effort, first, false, entry, read_at, context, error) ||

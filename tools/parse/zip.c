@@ -6,12 +6,12 @@
 #include <string.h>
 
 enum {
-    END_BYTES = 22, /* of the end record, without its comment */
+    END_BYTES = 22, /* the end record, without comment */
     COMMENT_MOST = 65535,
     LOCATOR_BYTES = 20,
     END64_BYTES = 56,
-    DIRECTORY_BYTES = 46, /* of an entry of the directory, without name, extra fields and comment */
-    LOCAL_BYTES = 30      /* of a local header, without name and extra fields */
+    DIRECTORY_BYTES = 46, /* a directory entry, without name, extra fields and comment */
+    LOCAL_BYTES = 30      /* a local header, without name and extra fields */
 };
 
 struct parser {
@@ -20,7 +20,7 @@ struct parser {
     void *context;
     uint64_t file_bytes;
     struct parse_error *error;
-    uint64_t entries, directory, directory_bytes; /* as the end records say */
+    uint64_t entries, directory, directory_bytes; /* from the end records */
 };
 
 static uint64_t le(const uint8_t *field, int size)
@@ -31,20 +31,20 @@ static uint64_t le(const uint8_t *field, int size)
     return value;
 }
 
-/* Reads size bytes at offset. The caller has checked that they are within the file. */
+/* Reads `size` bytes at offset. The caller has checked that the file has them. */
 static bool get(struct parser *parser, void *buffer, size_t size, uint64_t offset)
 {
     return !size || parser->read_at(parser->context, buffer, size, offset) == 0 ||
            pici_parse_fail(parser->error, offset, "cannot be read");
 }
 
-/* The value of a field that zip64 repeats: narrow, unless that is all ones. */
+/* Whether a narrow field agrees with its zip64 value: it is equal, or all ones. */
 static bool agree(uint64_t narrow, int size, uint64_t wide)
 {
     return narrow == wide || narrow == (UINT64_C(1) << 8 * size) - 1;
 }
 
-/* Reads the records at the end of the file, which say where the directory is. */
+/* Reads the records at the end of the file, which locate the directory. */
 static bool find_directory(struct parser *parser)
 {
     uint8_t *tail = malloc(END_BYTES + COMMENT_MOST), end64[END64_BYTES], locator[LOCATOR_BYTES];
@@ -105,7 +105,7 @@ static bool find_directory(struct parser *parser)
     return true;
 }
 
-/* Reads from the zip64 extra field the values of fields that are all ones: sizes and offset, in this order. */
+/* Reads the values of fields that are all ones from the zip64 extra field: the sizes, then the offset. */
 static bool wide_fields(const uint8_t *extra, size_t size, uint64_t *const field[3])
 {
     static const uint32_t ones = UINT32_MAX;
@@ -132,7 +132,7 @@ static bool wide_fields(const uint8_t *extra, size_t size, uint64_t *const field
     return size == 0 && !wanted;
 }
 
-/* Whether a file of this name may lie outside the folder that the archive is unpacked into. */
+/* Whether a file with this name may be outside the folder into which the archive is unpacked. */
 static bool climbs(const char *name)
 {
     if (name[0] == '/' || name[0] == '\\')
@@ -143,8 +143,7 @@ static bool climbs(const char *name)
     return false;
 }
 
-/* Parses the entry at record, which is at `offset` of the directory, with `remaining` bytes left there. *used: its
- * length. */
+/* Parses the entry at `record`, at `offset` of the directory, with `remaining` bytes left there. *used: its length. */
 static bool take_entry(struct parser *parser, const uint8_t *record, uint64_t remaining, uint64_t offset, char **names,
                        uint64_t *used)
 {
@@ -231,7 +230,7 @@ static int by_name(const void *left, const void *right)
     return strcmp(((const struct zip_entry *)left)->name, ((const struct zip_entry *)right)->name);
 }
 
-/* Sorts the entries by their bytes; checks that none overlap and that names are unique. */
+/* Sorts the entries in file order; checks that they do not overlap and that names are unique. */
 static bool check_entries(struct parser *parser)
 {
     struct zip *zip = parser->zip;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * pici-run: start the ranks of a program on this host, and tell them by the environment how to find each other. Needs
+ * pici-run: starts the ranks of a program on this host. The environment tells the ranks how to find each other. Needs
  * libc alone. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -23,15 +23,15 @@
 
 #include "pici/pici.h"
 
-/* Ports are taken below those that the system gives to connections: else one of these could take it meanwhile. */
+/* Ports are below the ephemeral range, so that no outgoing connection takes a port meanwhile. */
 enum {
     MAX_RANKS = 4096,
     TOKEN_BYTES = 16,
     FIRST_PORT = 15000,
     PORTS = 17000,
     PORT_TRIES = 200,
-    TERM_MS = 1000, /* after the first failure; ranks that notice it by themselves say so meanwhile */
-    KILL_MS = 5000  /* after that */
+    TERM_MS = 1000, /* from the first failure to SIGTERM; ranks that notice it report it meanwhile */
+    KILL_MS = 5000  /* from SIGTERM to SIGKILL */
 };
 
 enum { EXIT_USAGE = 2, EXIT_NOT_STARTED = 126, EXIT_NOT_FOUND = 127, EXIT_SIGNAL = 128 };
@@ -58,7 +58,7 @@ static long long milliseconds(void)
     return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* ---- what the ranks are told */
+/* ---- the environment of the ranks */
 
 static int random_bytes(uint8_t *bytes, size_t size)
 {
@@ -81,7 +81,7 @@ static int is_free(int port)
     return unused;
 }
 
-/* Returns 0 without a port or a token. */
+/* Returns 0 if it finds no port or token. */
 static int set_environment(int ranks)
 {
     char text[2 * TOKEN_BYTES + 1];
@@ -116,11 +116,11 @@ static int set_environment(int ranks)
 struct job {
     int ranks, running, verbose;
     pid_t *pid;     /* [ranks] 0: not running */
-    int status;     /* to exit with: of the first that failed */
-    int failed;     /* one has */
-    long long next; /* when to send `signal` to those that still run; < 0: never */
+    int status;     /* exit status, from the first rank that failed */
+    int failed;     /* a rank has failed */
+    long long next; /* when to send `signal` to the running ranks; < 0: never */
     int signal;
-    sigset_t signals; /* that are waited for, and else blocked */
+    sigset_t signals; /* blocked, except while waiting for them */
 };
 
 static _Noreturn void become(int rank, char **command, const sigset_t *mask)
@@ -128,7 +128,7 @@ static _Noreturn void become(int rank, char **command, const sigset_t *mask)
     char text[16];
     snprintf(text, sizeof text, "%d", rank);
 #ifdef __linux__
-    (void)prctl(PR_SET_PDEATHSIG, SIGTERM); /* so that nobody is left behind if this program is killed */
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM); /* so that no rank outlives this program if it is killed */
 #endif
     if (rank > 0) {
         const int null = open("/dev/null", O_RDONLY);
@@ -152,7 +152,7 @@ static void tell_all(const struct job *job, int signal)
             (void)kill(job->pid[i], signal);
 }
 
-/* From now on the ranks are to end: those that do not by themselves soon, are told. */
+/* Begins the end of the job: schedules a signal for ranks that do not end by themselves. */
 static void wind_up(struct job *job)
 {
     job->failed = 1;
@@ -170,7 +170,7 @@ static void say_end(const struct job *job, int rank, int status, int first)
         fprintf(stderr, "pici-run: rank %d exited with status %d%s\n", rank, WEXITSTATUS(status), rest);
 }
 
-/* Note the ranks that have ended. */
+/* Collects the ranks that have ended. */
 static void reap(struct job *job)
 {
     int status;
@@ -194,8 +194,8 @@ static void reap(struct job *job)
     }
 }
 
-/* Sleep until a rank ends, a signal comes or it is time for the next. Passes signals on, but for those of a terminal's
- * keys, which the ranks have too. */
+/* Sleeps until a rank ends, a signal arrives, or the next signal is due. Passes signals on, except for those of
+ * terminal keys, which the ranks receive too. */
 static void sleep_and_pass_on(struct job *job)
 {
     siginfo_t info;
@@ -219,7 +219,7 @@ static int run(struct job *job, char **command)
     sigaddset(&job->signals, SIGCHLD);
     for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++)
         sigaddset(&job->signals, passed_on[i]);
-    (void)signal(SIGCHLD, SIG_DFL); /* if it was ignored, nobody could be waited for */
+    (void)signal(SIGCHLD, SIG_DFL); /* if it were ignored, waitpid would not see ranks that end */
     sigprocmask(SIG_BLOCK, &job->signals, &before);
     job->next = -1;
     for (int i = 0; i < job->ranks && !job->failed; i++) {

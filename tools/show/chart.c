@@ -18,9 +18,9 @@ enum { /* pixels */
        TICK = 4
 };
 
-enum { LIGHT_FROM = 620 }; /* level of a ground on which dark text is read better */
+enum { LIGHT_FROM = 620 }; /* on lighter grounds, dark text is more readable */
 
-/* The level of a speedup on the heat scale: its logarithm, 0 for 1 and less, HEAT_TOP for 64 and more. */
+/* The level of a speedup on the heat scale: logarithmic, 0 up to a speedup of 1, HEAT_TOP from 64. */
 static unsigned level_of(double gain)
 {
     const double level = gain > 1 ? log2(gain) / (SCALE - 1) * HEAT_TOP : 0;
@@ -95,7 +95,7 @@ void chart_lines_size(const struct chart_lines *chart, unsigned *width, unsigned
     *height = 2 * MARGIN + 5 * CANVAS_LINE + (names > PLOT_HIGH ? names : PLOT_HIGH);
 }
 
-/* Powers of ten that all seconds are between. */
+/* The powers of ten below and above all seconds. */
 static void range_of(const struct chart_lines *chart, int *least, int *most)
 {
     double low = 0, high = 0;
@@ -146,7 +146,7 @@ void chart_lines_draw(const struct chart_lines *chart, struct canvas *canvas)
     }
     canvas->text(canvas, left, top + PLOT_HIGH + TICK + 2 + CANVAS_LINE, chart->columns, ANCHOR_LEFT, INK_FAINT);
     for (int line = 0; line < chart->lines; line++) {
-        /* the darkest and the lightest levels are hardly seen on one ground or the other */
+        /* the darkest and lightest levels are hardly visible on one of the grounds */
         const unsigned ink = 350 + 450 * (unsigned)line / (unsigned)(chart->lines > 1 ? chart->lines - 1 : 1);
         const unsigned name = top + (unsigned)line * CANVAS_LINE;
         unsigned before_x = 0, before_y = 0;
@@ -163,7 +163,7 @@ void chart_lines_draw(const struct chart_lines *chart, struct canvas *canvas)
         }
         const char letter[] = {chart->letter[line], 0};
         const int marked = chart->points - 1 -
-                           line % (chart->points > 1 ? chart->points - 1 : 1); /* each letter at a point of its own */
+                           line % (chart->points > 1 ? chart->points - 1 : 1); /* the letters are at different points */
         const double seconds = chart->seconds[line][marked];
         if (seconds > 0)
             canvas->text(canvas, left + (unsigned)(marked * apart),

@@ -33,7 +33,7 @@ void heat_colour(unsigned level, uint8_t rgb[3])
     /* the colour map "inferno" of matplotlib (public domain), at nine points */
     static const uint8_t points[9][3] = {{0, 0, 4},     {31, 12, 72},   {85, 15, 109},  {136, 34, 106}, {186, 54, 85},
                                          {227, 89, 51}, {249, 140, 10}, {249, 201, 50}, {252, 255, 164}};
-    if (level) /* the least density must differ from none at a glance, even in a cell of one pixel */
+    if (level) /* the lowest density must look different from none, even in a cell of one pixel */
         level = LEAST + level * (HEAT_TOP - LEAST) / HEAT_TOP;
     unsigned scaled = level * 8, segment = scaled / HEAT_TOP, part = scaled % HEAT_TOP;
     for (int channel = 0; channel < 3; channel++)
@@ -44,7 +44,7 @@ void heat_colour(unsigned level, uint8_t rgb[3])
                             HEAT_TOP);
 }
 
-/* The level of a part of so many parts. */
+/* The level of part `part` of `parts` parts. */
 static unsigned part_level(const struct density *density, size_t part, size_t parts)
 {
     uint64_t nonzeros, elements;
@@ -52,7 +52,7 @@ static unsigned part_level(const struct density *density, size_t part, size_t pa
     return heat_level(nonzeros, elements);
 }
 
-/* The character for a level: of a ramp of steps steps above "none". */
+/* The character for a level: from a ramp of `steps` steps above "none". */
 static const char *step(const char *const *ramp, unsigned steps, unsigned level)
 {
     return ramp[level ? 1 + (level - 1) * steps / HEAT_TOP : 0];
@@ -83,7 +83,7 @@ static unsigned cube_step(unsigned channel)
     return channel < 115 ? 1 : (channel - 35) / 40;
 }
 
-/* Select a colour, of the background or of the text. */
+/* Selects a colour for the background or the text. */
 static void paint(FILE *stream, bool background, unsigned level)
 {
     uint8_t rgb[3];
@@ -104,10 +104,10 @@ void heat_on(FILE *stream, uint64_t nonzeros, uint64_t elements)
 {
     unsigned level = elements ? heat_level(nonzeros, elements) : 0;
     if (term_colours(stream))
-        paint(stream, false, level ? level : 1); /* black could not be seen */
+        paint(stream, false, level ? level : 1); /* black would be invisible */
 }
 
-/* A cell of the map: a block of colour, or a shade. */
+/* Prints a cell of the map: a block of colour, or a shade. */
 static void put_cell(FILE *stream, bool colours, unsigned level)
 {
     if (colours) {
@@ -176,7 +176,7 @@ uint64_t heat_map(FILE *stream, const struct density *density, unsigned indent, 
 struct shown {
     const struct grid *grid;
     unsigned high, wide; /* parts of the grid */
-    unsigned times;      /* a part is so many cells high and wide */
+    unsigned times;      /* height and width of a part, in cells */
 };
 
 static unsigned shown_level(const struct shown *shown, unsigned row, unsigned column)
@@ -196,7 +196,7 @@ static unsigned within(unsigned value, unsigned most)
 /* Chooses parts that fit in wide x high square cells, in about the shape of the matrix. */
 static struct shown fit(const struct grid *grid, unsigned wide, unsigned high)
 {
-    enum { ASPECT = 3 }; /* at the most: there are few lines */
+    enum { ASPECT = 3 }; /* a maximum, since there are few lines */
     double shape = (double)grid->rows / (double)grid->columns;
     if (shape > ASPECT)
         shape = ASPECT;
@@ -215,7 +215,7 @@ static struct shown fit(const struct grid *grid, unsigned wide, unsigned high)
     return shown;
 }
 
-/* Prints a row of cells; with halves two rows, in one line. */
+/* Prints a row of cells; with `halves`, two rows in one line. */
 static void put_cells(FILE *stream, const struct shown *shown, unsigned row, bool colours, bool halves)
 {
     const bool both = halves && row + 1 < shown->high * shown->times;

@@ -11,8 +11,8 @@
 #include "term.h"
 #include "tool.h"
 
-/* Below 64em, tables become lists: a row is a block, and each of its cells a line that begins with its column's name.
- * Nothing is wider than the window, down to 320 pixels; what cannot shrink scrolls inside its own box. */
+/* Below 64em, tables become lists: a row is a block, and each cell is a line that begins with its column's name.
+ * Everything fits in the window, down to 320 pixels. What cannot shrink scrolls inside its own box. */
 static const char style[] =
     ":root{color-scheme:light dark;--ink:#20202a;--faint:#6b6b78;--line:#dcdce4;--paper:#fff;--bar:#7b3fa0;"
     "--best:#c2410c}\n"
@@ -56,7 +56,7 @@ static void put_text(struct markup *markup, const char *text)
     markup_text(markup, text, strlen(text));
 }
 
-/* A bar, whose length is the share part / whole of its cell. */
+/* Writes a bar with the length part / whole of its cell. */
 static void put_bar(struct markup *markup, double part, double whole)
 {
     const double share = whole > 0 ? 100 * part / whole : 0;
@@ -108,7 +108,7 @@ static void put_totals(struct markup *markup, const struct report *report)
     markup_put(markup, "%s of the smallest blocks.</p>\n", term_percent(text, sizes->by_value_saves, sizes->best));
 }
 
-/* negative_zeros: with the columns for them. */
+/* negative_zeros: include the columns for them. */
 static void put_row(struct markup *markup, const struct measured *measured, bool negative_zeros)
 {
     char text[TERM_TEXT], shape[160];

@@ -13,18 +13,18 @@
 #include "tool.h"
 
 enum {
-    PANELS = 1000,    /* the most that are drawn */
-    CELLS = 1 << 19,  /* of all panels, about */
-    UNKNOWN = 64,     /* panels, if their number is not known */
-    MANY = 64,        /* more panels than these are small */
-    SIDE_ALONE = 512, /* pixels of the cells of a panel */
+    PANELS = 1000,    /* the most panels to draw */
+    CELLS = 1 << 19,  /* approximate total of all panels */
+    UNKNOWN = 64,     /* panels, if their number is unknown */
+    MANY = 64,        /* above this number, panels are small */
+    SIDE_ALONE = 512, /* pixels of the cells, for a single panel */
     SIDE = 288,
     SIDE_MANY = 144,
-    LEAST_WIDE = 24 * CANVAS_CHAR, /* of a panel, for its text */
+    LEAST_WIDE = 24 * CANVAS_CHAR, /* minimum width of a panel, for its text */
     CELL_LEAST = 2,                /* pixels */
     ACROSS = 3,                    /* panels side by side */
     ACROSS_MANY = 4,
-    MARGIN = 24, /* pixels; so are the next ones */
+    MARGIN = 24, /* this and the next: pixels */
     GAP = 20,
     TEXT_BELOW = 6,
     SCALE_NONE = 16,  /* pixels of the colour of cells without nonzeros */
@@ -44,7 +44,7 @@ struct image {
     char *title;
     struct panel *panel; /* [panels], room for PANELS */
     unsigned panels, across, side, wide;
-    unsigned most; /* cells of a panel in each direction */
+    unsigned most; /* maximum cells of a panel in each direction */
     uint64_t left_out;
 };
 
@@ -128,7 +128,7 @@ static unsigned text_height(const struct panel *panel)
     return lines * CANVAS_LINE + TEXT_BELOW;
 }
 
-/* The same of a row of panels, which starts at first. */
+/* The same for a row of panels that starts at `first`. */
 static unsigned row_text_height(const struct image *image, unsigned first)
 {
     unsigned height = 0;
@@ -147,7 +147,7 @@ static unsigned row_height(const struct image *image, unsigned first)
     return row_text_height(image, first) + (height ? PLOT_TOP + height + PLOT_BELOW : 0);
 }
 
-/* Draws as many of the first characters of a label as there is room for. */
+/* Draws the beginning of a label, as many characters as fit. */
 static void label(struct canvas *canvas, unsigned x, unsigned y, const char *text, unsigned most, unsigned ink)
 {
     char cut[4 * 128];

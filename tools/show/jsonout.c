@@ -32,7 +32,7 @@ static void text(FILE *stream, const char *string, size_t size)
     putc('"', stream);
 }
 
-/* Writes what comes before a value: comma, indentation, key. */
+/* Writes the comma, indentation and key before a value. */
 static void lead(struct jsonout *json, const char *key)
 {
     if (json->has_members)

@@ -12,8 +12,8 @@ static unsigned at_most(unsigned a, unsigned b)
     return a < b ? a : b;
 }
 
-/* Pixels of a cell of the shorter direction, beside along x pixel for the longer one: of the same scale, or more if the
- * picture would be too narrow to see. */
+/* Pixels of a cell in the shorter direction; `along` cells in the longer direction have `pixel` pixels each. The scale
+ * is the same, or larger if the picture would be too narrow. */
 static unsigned across_cell(unsigned pixel, uint64_t per, uint64_t across_per, unsigned along, unsigned across)
 {
     const unsigned same = (unsigned)(pixel * across_per / per), wide = along * pixel / GRID_ASPECT / across;
@@ -31,7 +31,7 @@ bool plot_init(struct plot *plot, const struct grid *grid, unsigned side)
     if (grid->wrapped) {
         plot->columns.cell = pixel;
         plot->rows.cell = across_cell(pixel, 1, 1, grid->wide, grid->high);
-        plot->rows.end = grid->elements; /* a row is labelled by its first element */
+        plot->rows.end = grid->elements; /* the label of a row is its first element */
         plot->rows.cell_indices = grid->columns;
     } else if (upright) {
         plot->rows.cell = pixel;
@@ -56,7 +56,7 @@ bool plot_init(struct plot *plot, const struct grid *grid, unsigned side)
     return true;
 }
 
-/* The distance of labels: 1, 2 or 5 times a power of ten, at least gap pixels. */
+/* The distance of labels: 1, 2 or 5 times a power of ten, at least `gap` pixels. */
 static uint64_t distance(const struct plot_axis *axis, unsigned gap)
 {
     static const uint64_t steps[] = {1, 2, 5};
@@ -67,7 +67,7 @@ static uint64_t distance(const struct plot_axis *axis, unsigned gap)
     return UINT64_MAX;
 }
 
-/* The pixel of an index: the middle of its cell where each index has one. */
+/* The pixel of an index: the middle of its cell, if each index has a cell. */
 static unsigned pixel_of(const struct plot_axis *axis, uint64_t index)
 {
     const double cell = (double)axis->cell;
@@ -76,8 +76,8 @@ static unsigned pixel_of(const struct plot_axis *axis, uint64_t index)
                       (axis->cell_indices == 1 ? cell / 2 : 0));
 }
 
-/* Draws a label of an axis: at most five characters, in thousands, millions and so on where the last index is longer.
- * Labels are then multiples of that unit, since there are not many of them. */
+/* Draws a label of an axis, in at most five characters. If the last index is longer, the unit is thousands, millions
+ * and so on; labels are multiples of it, since there are few of them. */
 static void label(struct canvas *canvas, unsigned x, unsigned y, uint64_t index, uint64_t end,
                   enum canvas_anchor anchor)
 {

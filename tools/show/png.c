@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A canvas of pixels, written as PNG with a palette. With zlib the pixels are compressed; a build without it stores
- * them. */
+ * A canvas of pixels, written as PNG with a palette. A build without zlib stores the pixels uncompressed. */
 #include "show/png.h"
 
 #include <stdlib.h>
@@ -24,8 +23,8 @@ struct png {
     int status;
 };
 
-/* A font of 5 x 7 dots: five columns for each character, whose lowest bit is the top. g, j, p, q, y and the comma use
- * an eighth row. */
+/* A font of 5 x 7 dots: five columns for each character; the lowest bit is the top. g, j, p, q, y and the comma have an
+ * eighth row. */
 static const uint8_t font[FONT_LAST - FONT_FIRST + 1][FONT_WIDE] = {
     {0x00, 0x00, 0x00, 0x00, 0x00}, {0x00, 0x00, 0x5f, 0x00, 0x00}, {0x00, 0x07, 0x00, 0x07, 0x00},
     {0x14, 0x7f, 0x14, 0x7f, 0x14}, {0x24, 0x2a, 0x7f, 0x2a, 0x12}, {0x23, 0x13, 0x08, 0x64, 0x62},
@@ -70,7 +69,7 @@ static uint8_t palette_index(unsigned ink)
 static void png_rect(struct canvas *canvas, unsigned x, unsigned y, unsigned width, unsigned height, unsigned ink)
 {
     struct png *png = (struct png *)canvas;
-    /* palette_index would round the least level to 0, which is none. */
+    /* palette_index would round the lowest level to 0, which means none. */
     uint8_t index = ink && ink <= HEAT_TOP && palette_index(ink) == 0 ? 1 : palette_index(ink);
     for (unsigned row = y; row < y + height && row < canvas->height; row++)
         for (unsigned column = x; column < x + width && column < canvas->width; column++)
@@ -94,7 +93,7 @@ static void png_line(struct canvas *canvas, unsigned x, unsigned y, unsigned to_
                  ink);
 }
 
-/* The pixels that a text is wide. A UTF-8 character is one box. */
+/* The width of a text in pixels. A UTF-8 character counts as one box. */
 static unsigned text_width(const char *text)
 {
     unsigned characters = 0;
@@ -161,7 +160,7 @@ static void end_chunk(struct png *png)
 
 enum { CHUNK = 1 << 16, LEVEL = 9 };
 
-/* Gives bytes to the compressor, and writes each chunk [CHUNK] that it fills. */
+/* Compresses bytes, and writes each chunk [CHUNK] that they fill. */
 static void deflate_into(struct png *png, z_stream *stream, uint8_t *chunk, const uint8_t *bytes, unsigned size,
                          int flush)
 {
@@ -239,7 +238,7 @@ static int png_finish(struct canvas *canvas)
     uint8_t header[13], palette[COLOURS][3];
     be32(header, canvas->width);
     be32(header + 4, canvas->height);
-    memcpy(header + 8, "\x08\x03\0\0", 5); /* eight bits, palette; the other fields have one value only */
+    memcpy(header + 8, "\x08\x03\0\0", 5); /* eight bits, palette; the other fields have only one valid value */
     for (unsigned i = 0; i <= STEPS; i++)
         ink_colour(i * HEAT_TOP / STEPS, palette[i]);
     for (unsigned ink = HEAT_TOP + 1; ink < INK_END; ink++)
@@ -266,7 +265,7 @@ struct canvas *canvas_png(struct output *output, unsigned width, unsigned height
     if (!png)
         return NULL;
     png->canvas = (struct canvas){png_rect, png_cells, png_line, png_text, png_finish, output, width, height};
-    /* A row must fit in a stored block, and all rows in a chunk. */
+    /* A row must fit in a stored block, and all rows in one chunk. */
     if (width < STORED_MOST && height < UINT32_MAX / 2 / (width + 6))
         png->pixels = calloc(height, width);
     if (!png->pixels) {

@@ -40,7 +40,7 @@ static const char *percent_text(label text, double share)
 
 /* ---- terminal */
 
-/* Which letter stands for what, as far as the cells use them. */
+/* Prints the meanings of the letters that the cells use. */
 static void print_letters(const struct predict *prediction)
 {
     bool used[256] = {false};
@@ -145,7 +145,7 @@ void predicted_json(const struct predict *prediction, struct jsonout *json)
 
 /* ---- pictures */
 
-/* A chart and the memory of what it shows. */
+/* A chart and the memory for its content. */
 struct drawing {
     char title[256];
     label column[PREDICT_LIST], row[PREDICT_LIST];
@@ -199,7 +199,7 @@ static void tabulate(struct drawing *drawing, const struct predict *prediction, 
                                           .letter = drawing->letter};
 }
 
-/* Lines of each algorithm with sparse messages and of each other library, and one of our best dense. */
+/* Fills in the lines: each algorithm with sparse messages, each other library, and our best dense algorithm. */
 static void fill_lines(struct drawing *drawing, const struct predict *prediction, int collective, int density, int size)
 {
     label percent, bytes;

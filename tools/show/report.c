@@ -14,7 +14,7 @@ static double ratio(uint64_t dense, uint64_t other)
     return other ? (double)dense / (double)other : 0;
 }
 
-/* A format's bytes, as a multiple of the entropy bound; NaN if the bound is 0. */
+/* A format's bytes as a multiple of the entropy bound; NaN if the bound is 0. */
 static double over(const struct sizes *sizes, int format)
 {
     return sizes->bound > 0 ? (double)sizes->bytes[format] / sizes->bound : (double)NAN;
@@ -280,7 +280,7 @@ void columns_fit(struct columns *columns, const struct report *report, size_t re
         columns->dtype = widest(columns->dtype, strlen(dtype_cell(text, measured)));
         columns->shape = widest(columns->shape, term_puts(NULL, shape_cell(text, measured)));
     }
-    /* On a terminal, names are cut to fit, down to a dozen characters. */
+    /* On a terminal, cut names to fit, to no less than a dozen characters. */
     rest += 2 + columns->dtype + 2 + columns->shape;
     columns->fits = !columns->cut || columns->name + rest <= terminal;
     if (!columns->fits && terminal > rest + 12)
@@ -293,7 +293,7 @@ static void columns_put(const struct columns *columns, const char *name, const c
 {
     term_column(stdout, name, columns->name, columns->cut);
     printf("  %-*s  ", (int)columns->dtype, dtype);
-    term_column(stdout, shape, columns->shape, false); /* it may have words of the file */
+    term_column(stdout, shape, columns->shape, false); /* it may contain text from the file */
 }
 
 void columns_head(const struct columns *columns)
@@ -371,7 +371,7 @@ static void print_table(const struct report *report)
     columns_end();
 }
 
-/* What the signs of zeros cost. */
+/* Prints the cost of the signs of zeros. */
 static void print_negative_zeros(const struct sizes *sizes)
 {
     char bytes[TERM_TEXT], percent[TERM_TEXT];
@@ -381,7 +381,7 @@ static void print_negative_zeros(const struct sizes *sizes)
            term_percent(percent, sizes->by_value_saves, sizes->best));
 }
 
-/* What packed exponents save, if it is more than a hundredth. */
+/* Prints the savings of packed exponents, if above 1%. */
 static void print_packing(const struct sizes *sizes)
 {
     char bytes[TERM_TEXT], percent[TERM_TEXT];
@@ -399,7 +399,7 @@ static void print_rival(const char *name, const struct sizes *sizes, const struc
            gbs(sizes, rival->decompress));
 }
 
-/* Speeds are of dense bytes. */
+/* Prints the comparison with zstd. Speeds count dense bytes. */
 static void print_compare(const struct report *report)
 {
     char zstd[TERM_TEXT];

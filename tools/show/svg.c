@@ -9,16 +9,16 @@
 #include "show/markup.h"
 #include "tool.h"
 
-enum { SHADES = 64 }; /* colours of cells; fewer make longer runs of one */
+enum { SHADES = 64 }; /* colours of cells; fewer colours make longer runs */
 
 struct svg {
     struct canvas canvas;
     struct markup *markup;
-    struct markup own; /* the target of to, unless that is a page */
+    struct markup own; /* the target of `markup`, unless that is a page */
     bool in_page;
 };
 
-/* Of a page, text has its colour and the ground shows through, so that dark pages stay dark. */
+/* In a page, text inherits its colour and the ground is transparent, so that dark pages stay dark. */
 static void put_fill(struct svg *svg, unsigned ink)
 {
     uint8_t rgb[3];
@@ -40,7 +40,7 @@ static void svg_rect(struct canvas *canvas, unsigned x, unsigned y, unsigned wid
     markup_put(svg->markup, "/>\n");
 }
 
-/* Writes the runs of cells of one shade as one path, in units of a cell. */
+/* Writes all runs of cells with one shade as one path, in units of a cell. */
 static void put_shade(struct svg *svg, const struct canvas_cells *cells, const uint8_t *shade, unsigned which)
 {
     markup_put(svg->markup, "<path ");

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Everything is measured through the library, since its naps and its own work count too.
+ * All measurements go through the library, since its sleeps and overhead count too.
  *
- * Codec: each rank works on slices of the default size, more of them than a cache holds, while all other ranks of the
- * job do the same. The clock's time counts, from a common start to the end of the slowest rank. So whatever they share
- * is in it: cores of a node, and those of a machine that several "nodes" are on, as containers are. The model
- * multiplies by the ranks that share a core of a node, so that factor is taken off.
+ * Codec: each rank works on slices of the default size, more of them than fit in a cache, while all other ranks of the
+ * job do the same. The clock counts, from a common start to the end of the slowest rank. So the time includes sharing:
+ * of a node's cores, and of a machine that several "nodes" share, as containers do. The model multiplies by the ranks
+ * per core of a node, so this factor is divided out.
  *
- * Links: two ranks make a communicator and all-gather dense data, so that each sends the other `bytes`. All nodes do so
- * at once, in pairs. From the time that of an empty call is taken off, and the time to encode and decode the first
- * slice. What is left is alpha + beta * bytes; the rest of encoding and decoding overlaps. */
+ * Links: two ranks make a communicator and all-gather dense data, so that each sends `bytes` to the other. All pairs of
+ * nodes do so at once. From this time, we subtract the time of an empty call, and the time to encode and decode the
+ * first slice. The rest is alpha + beta * bytes; the remaining encoding and decoding overlaps. */
 #define _POSIX_C_SOURCE 200809L
 #include "calibrate.h"
 
@@ -28,10 +28,11 @@ enum {
     REPEATS = 5,
     TRIES = 3,
     SIZES = 7,
-    SHORT = 4,             /* sizes of up to 64 KiB */
-    LEAST_SLICE = 64 << 10 /* dense bytes below which the library does not cut a segment further */
+    SHORT = 4,             /* number of sizes up to 64 KiB */
+    LEAST_SLICE = 64 << 10 /* dense bytes; the library does not cut segments below this */
 };
-static const double SHARED = 1.5; /* times what a node's own ranks explain: other programs, or other nodes */
+static const double SHARED = 1.5; /* above this multiple of the ranks per core: other programs, or other nodes share the
+                                   * cores */
 
 /* ---- codec */
 
@@ -44,11 +45,11 @@ struct codec_bench {
     void *scratch;
     enum pici_format format;
     int rounds;
-    double scale;      /* ranks that share a core of a node, as the model has it */
-    double clock, cpu; /* seconds of all that was measured: by the clock, and the processor's on this thread */
+    double scale;      /* ranks per core of a node, as in the model */
+    double clock, cpu; /* seconds of all measurements: wall clock, and CPU time of this thread */
 };
 
-/* The processor's seconds on this thread. */
+/* The CPU time of this thread, in seconds. */
 static double cpu_seconds(void)
 {
     struct timespec now;
@@ -65,7 +66,7 @@ static void work_on(struct codec_bench *bench, enum model_work work, int slice)
     const uint64_t count = SLICE;
     const struct engine_array array = {.dtype = PICI_F32,
                                        .format = bench->format,
-                                       .by_value = bench->format != PICI_PACKED, /* what is packed is mostly dense */
+                                       .by_value = bench->format != PICI_PACKED, /* packed data is mostly dense */
                                        .unpacked = PICI_PACKED};
     uint64_t nonzeros;
     enum pici_status status = PICI_OK;
@@ -87,7 +88,7 @@ static void work_on(struct codec_bench *bench, enum model_work work, int slice)
         world_die(bench->world, "the codec: %s", pici_strerror(status));
 }
 
-/* Nanoseconds a tile, the median of some rounds over all slices, each as long as on the slowest rank. */
+/* Nanoseconds per tile: the median of several rounds over all slices. The slowest rank determines each round's time. */
 static double tile_ns(struct codec_bench *bench, enum model_work work)
 {
     double ns[REPEATS];
@@ -104,7 +105,7 @@ static double tile_ns(struct codec_bench *bench, enum model_work work)
     return stats_quantile(ns, bench->rounds, 0.5);
 }
 
-/* Fill in what data of this density takes: at point -1 without nonzeros, else in addition to that. */
+/* Sets the codec times for data of this density. Point -1: without nonzeros; other points: in addition to that. */
 static void codec_point(struct codec_bench *bench, struct model_machine *machine, int point, uint64_t *state)
 {
     world_fill(bench->source, (uint64_t)SLICES * SLICE, point < 0 ? 0 : pici_model_points[point], state);
@@ -127,7 +128,7 @@ static void codec_point(struct codec_bench *bench, struct model_machine *machine
     }
 }
 
-/* Position of this rank in its node, and its node's ranks. */
+/* The position of a rank in its node. */
 static int local_of(const struct world *world, int rank)
 {
     int local = 0;
@@ -177,15 +178,15 @@ static void calibrate_codec(const struct world *world, struct model_machine *mac
 
 static const struct model_candidate ring = {.algorithm = PICI_ALGO_RING, .dense = 1};
 
-/* The median of some calls, each as long as on the slowest rank that makes it. A rank without a communicator waits.
- * Repeated while it is noisy; then the fastest of the tries counts, since what disturbs a call makes it slower. */
+/* The median seconds of several calls; the slowest rank determines the time of each. A rank without a communicator
+ * waits. Repeats noisy measurements; if all are noisy, the fastest counts, since noise only makes calls slower. */
 static double call_seconds(const struct world *world, struct pici_comm *comm, const struct call *call,
                            const float *send, float *recv, double noise, int *noisy)
 {
     double best = INFINITY;
     for (int tries = 0; tries < TRIES; tries++) {
         double seconds_of[REPEATS];
-        for (int i = -1; i < REPEATS; i++) { /* the first only makes what a call needs */
+        for (int i = -1; i < REPEATS; i++) { /* -1: warms up */
             const int times = call->bytes < 65536 ? 8 : 1;
             MPI_Barrier(world->mpi);
             const double seconds = world_max(world, comm ? world_run(world, comm, call, &ring, send, recv, times) : 0);
@@ -201,7 +202,7 @@ static double call_seconds(const struct world *world, struct pici_comm *comm, co
     return best;
 }
 
-/* Seconds in which a slice is encoded and decoded, which nothing overlaps with. */
+/* The seconds to encode and decode the first slice, which overlap with nothing. */
 static double first_slice(const struct model_machine *machine, uint64_t bytes)
 {
     double slice = (double)bytes / 4;
@@ -212,7 +213,7 @@ static double first_slice(const struct model_machine *machine, uint64_t bytes)
            pici_model_codec(machine, PICI_DENSE, MODEL_DECODE, PICI_F32, slice / 4, 1);
 }
 
-/* A link by exchanges between pairs of ranks; color < 0: this rank has none. together: pairs of the same two nodes. */
+/* Measures a link by exchanges between pairs of ranks. color: this rank's pair; < 0: it has none. */
 static struct model_link measure_link(const struct world *world, const struct model_machine *machine, int color,
                                       const char *what, double end, double noise)
 {
@@ -238,7 +239,7 @@ static struct model_link measure_link(const struct world *world, const struct mo
                  in_high = stats_line(&high, bytes + SHORT, seconds + SHORT, measured + SHORT, count - SHORT),
                  apart = sqrt((in_low * in_low * SHORT + in_high * in_high * (count - SHORT)) / count);
     const int two = count - SHORT >= 2 && (2 * apart < error || line.intercept <= 0);
-    if (two) { /* seconds a message matter for short ones, seconds a byte for long ones */
+    if (two) { /* short messages determine the seconds per message, long ones the seconds per byte */
         line.intercept = low.intercept;
         line.slope = high.slope;
     }
@@ -266,7 +267,8 @@ static void calibrate_links(struct world *world, struct model_machine *machine, 
         machine->node_beta = 0;
         return;
     }
-    const int pair = node / 2, odd = node == world->nodes.nodes - 1 && node % 2 == 0; /* without a partner */
+    const int pair = node / 2, odd = node == world->nodes.nodes - 1 && node % 2 == 0; /* the last node, without a
+                                                                                       * partner */
     machine->link[POLICY_INTER] =
         measure_link(world, machine, !odd && local == 0 ? pair : -1, "link between nodes", end, noise);
     machine->node_beta = machine->link[POLICY_INTER].beta;
@@ -279,7 +281,7 @@ static void calibrate_links(struct world *world, struct model_machine *machine, 
                 .beta /
             pairs;
     if (large == world->nodes.nodes)
-        machine->link[POLICY_INTRA] = machine->link[POLICY_INTER]; /* there is none */
+        machine->link[POLICY_INTRA] = machine->link[POLICY_INTER]; /* no link inside a node */
 }
 
 void calibrate(struct world *world, struct model_machine *machine, double seconds, double noise)

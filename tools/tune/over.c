@@ -27,12 +27,12 @@ const char *over_name(enum over over)
     return names[over];
 }
 
-/* Where ranks meet. */
+/* The rendezvous of the ranks. */
 struct meeting {
     char address[ADDRESS_TEXT], token[2 * 16 + 1];
 };
 
-/* A free port at the address by which other hosts reach this one, or on loopback. Returns 0 if there is none. */
+/* Finds a free port at this host's address for other hosts, or on loopback. Returns 0 if there is none. */
 static int find_address(char text[ADDRESS_TEXT], char wrong[OVER_WRONG])
 {
     static const int any[2] = {0, 0};
@@ -58,7 +58,7 @@ static int find_address(char text[ADDRESS_TEXT], char wrong[OVER_WRONG])
     return 1;
 }
 
-/* The token keeps out those who know the address only. MPI carries both. */
+/* The token rejects strangers who know only the address. MPI distributes both. */
 static int find_meeting(struct meeting *meeting, char wrong[OVER_WRONG])
 {
     unsigned char secret[(sizeof meeting->token - 1) / 2];
@@ -114,7 +114,7 @@ struct pici_comm *over_make(enum over over, MPI_Comm mpi, int node, char wrong[O
         return outer;
     MPI_Comm_split(mpi, node, 0, &near);
     struct pici_comm *inner = over_mpi(near, wrong);
-    MPI_Comm_free(&near); /* a duplicate was made */
+    MPI_Comm_free(&near); /* the communicator has a duplicate */
     if (inner && pici_comm_levels(&comm, inner, outer)) {
         snprintf(wrong, OVER_WRONG, "no communicator on two levels: %.256s", pici_comm_error(NULL));
         comm = NULL;

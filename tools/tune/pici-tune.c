@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * pici-tune: measures collectives on the ranks of an MPI job, and writes a file by which the library chooses among its
- * algorithms. The manual is pici-tune.1. */
+ * pici-tune: measures collectives on the ranks of an MPI job, and writes a file from which the library chooses
+ * algorithms. See pici-tune.1. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <getopt.h>
@@ -53,7 +53,7 @@ struct options {
 
 enum { MERGE = 256, REPORT, MINUTES, NATIVE, MIN, MAX, NOISE, NODES, OVER, VERSION };
 
-/* A number above 0; 0: it is none. */
+/* Parses a number above 0; 0: not valid. */
 static double number_of(const char *text)
 {
     char *end;
@@ -72,7 +72,7 @@ static int shift_of(char unit)
     }
 }
 
-/* Bytes, with a unit or not; 0: none. */
+/* Parses a number of bytes, with an optional unit; 0: not valid. */
 static uint64_t size_of(const char *text)
 {
     char *end;
@@ -85,7 +85,7 @@ static uint64_t size_of(const char *text)
                : 0;
 }
 
-/* 0: go on. Otherwise 1 + the status to exit with. say: this rank prints. */
+/* Returns 0 to continue, else 1 + the exit status. say: this rank prints. */
 static int read_options(struct options *options, int argc, char **argv, int say)
 {
     static const struct option names[] = {{"output", required_argument, NULL, 'o'},
@@ -153,7 +153,7 @@ static int read_options(struct options *options, int argc, char **argv, int say)
 
 /* ---- measuring */
 
-/* Copy text into a quoted string of the file: what cannot be in one becomes a space. */
+/* Copies text for a quoted string of the file. Characters that it cannot contain become spaces. */
 static void quote(char quoted[TUNE_TEXT], const char *text)
 {
     size_t size = 0;
@@ -221,7 +221,7 @@ static int measure(const struct options *options)
     return good;
 }
 
-/* Variables that would choose for the calls that are measured. */
+/* Unsets variables that would affect the measured calls. */
 static void clear_environment(void)
 {
     static const char *const names[] = {"PICI_TUNE",  "PICI_ALGORITHM", "PICI_FORMAT", "PICI_NATIVE",
@@ -236,7 +236,7 @@ int main(int argc, char **argv)
     struct tune tune = {.shape_count = 0};
     int good, rank = 0, stop = read_options(&options, argc, argv, 0);
     optind = 1;
-    setlocale(LC_CTYPE, "");                                         /* in which characters of names are shown */
+    setlocale(LC_CTYPE, "");                                         /* the encoding for printing names */
     if (stop == 1 || (!stop && (options.merge || options.report))) { /* without MPI, so that it runs without mpirun */
         stop = read_options(&options, argc, argv, 1);
         if (stop)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A cell is a collective, a number of bytes and a density. All candidates of a cell are measured by turns. Dense ones
- * take as long at any density, so they are measured at a density of 1 alone. Rank 0 decides what is next: a coarse grid
- * first, then those cells in which the two best candidates are predicted to be closest. */
+ * A cell is a collective, a number of bytes and a density. The candidates of a cell are measured in turns. Dense ones
+ * take the same time at any density, so they are measured only at a density of 1. Rank 0 chooses the next cell: first a
+ * coarse grid, then the cells whose two best candidates have the closest predictions. */
 #include "points.h"
 
 #include <math.h>
@@ -18,12 +18,12 @@ enum {
     SIZES_MOST = 24,
     REPEATS = 5,
     TIMES_MOST = 16,
-    CANDIDATES_MOST = 2 * SCHEDULES_MOST + 1 /* sparse and dense; the native collective's */
+    CANDIDATES_MOST = 2 * SCHEDULES_MOST + 1 /* sparse and dense schedules, and the native collective */
 };
 static const double densities[DENSITIES] = {0.001, 0.01, 0.05, 0.2, 1};
-static const double LONGEST = 2;     /* seconds of a dense run: slower points are left out */
-static const double HOPELESS = 3;    /* times the best: not tried with more data */
-static const double SHORTEST = 1e-3; /* seconds: of shorter calls several are timed together */
+static const double LONGEST = 2;     /* seconds of a dense run; slower cells are left out */
+static const double HOPELESS = 3;    /* times the best; slower candidates are not tried with more data */
+static const double SHORTEST = 1e-3; /* seconds; several shorter calls are timed together */
 
 struct cell {
     int done;
@@ -36,7 +36,7 @@ struct plan {
     int candidates, sizes;
     uint64_t bytes[SIZES_MOST];
     struct cell *cell;                              /* [KINDS][sizes][DENSITIES] */
-    int dropped[KINDS][DENSITIES][CANDIDATES_MOST]; /* size from which on it is hopeless */
+    int dropped[KINDS][DENSITIES][CANDIDATES_MOST]; /* the size from which the candidate is hopeless */
     int noisy, left_out;                            /* points; cells */
 };
 
@@ -47,7 +47,7 @@ struct buffers {
     uint64_t state;
 };
 
-/* ---- the plan. Functions of rank 0, but for those that make it. */
+/* ---- the plan. Except for make_plan, rank 0 calls these functions. */
 
 static int make_plan(struct plan *plan, const struct world *world, const struct points_options *options)
 {
@@ -99,7 +99,7 @@ static int can(const struct plan *plan, int cell, int candidate)
     return wanted->native || pici_schedule(wanted->algorithm)->collectives >> kind & 1;
 }
 
-/* Whether a candidate is to be measured in a cell. */
+/* Whether to measure a candidate in a cell. */
 static int live(const struct plan *plan, int cell, int candidate)
 {
     const int density = cell % DENSITIES;
@@ -119,7 +119,7 @@ static double predicted(struct tune *tune, const struct world *world, const stru
     return pici_tune_seconds(tune, &call, candidate);
 }
 
-/* What is expected of a cell: seconds to measure it, the ratio of the two best candidates, the best dense run. */
+/* Expected for a cell: seconds to measure it, ratio of the two best candidates, seconds of the best dense run. */
 struct outlook {
     double seconds, ratio, dense;
 };
@@ -150,7 +150,7 @@ static struct outlook look_at(const struct plan *plan, struct tune *tune, const 
     return outlook;
 }
 
-/* The next cell to measure; -1: none fits in the time that is left. */
+/* The next cell to measure; -1: none fits in the remaining time. */
 static int next_cell(struct plan *plan, struct tune *tune, const struct world *world, double seconds_left)
 {
     int next = -1;
@@ -173,7 +173,7 @@ static int next_cell(struct plan *plan, struct tune *tune, const struct world *w
     return next;
 }
 
-/* Candidates that are far behind are not tried with more data. */
+/* Drops candidates that are far behind: they are not tried with more data. */
 static void drop(struct plan *plan, int cell)
 {
     const int kind = kind_at(plan, cell), density = cell % DENSITIES;
@@ -189,7 +189,7 @@ static void drop(struct plan *plan, int cell)
 
 /* ---- measuring */
 
-/* Memory and data for a call. 0: some rank has none. */
+/* Prepares memory and data for a call. 0: a rank lacks memory. */
 static int prepare(const struct world *world, struct buffers *buffers, const struct call *call)
 {
     const uint64_t elements = call->bytes / sizeof(float);
@@ -225,7 +225,7 @@ struct runs {
     double seconds[2 * REPEATS];
 };
 
-/* The candidates of a set of bits by turns, REPEATS times each. */
+/* Runs the candidates whose bits are in `set` in turns, REPEATS times each. */
 static void take_turns(const struct world *world, const struct plan *plan, const struct buffers *buffers,
                        const struct call *call, uint64_t set, struct runs *runs)
 {
@@ -236,7 +236,7 @@ static void take_turns(const struct world *world, const struct plan *plan, const
                     timed(world, buffers, call, &plan->candidate[candidate], runs[candidate].times);
 }
 
-/* Those of a set that are noisy. */
+/* The noisy candidates of a set. */
 static uint64_t noisy(const struct plan *plan, uint64_t set, const struct runs *runs)
 {
     uint64_t loud = 0;
@@ -250,7 +250,7 @@ static uint64_t noisy(const struct plan *plan, uint64_t set, const struct runs *
     return loud;
 }
 
-/* Measure the candidates of a set of bits. 0: there is no time, or no memory. Times are the same on all ranks. */
+/* Measures the candidates of a set. 0: no time or no memory. Times are the same on all ranks. */
 static int measure(const struct world *world, const struct plan *plan, struct buffers *buffers, const struct call *call,
                    uint64_t set, int must, struct runs runs[CANDIDATES_MOST])
 {

@@ -9,19 +9,19 @@
 #include "schedule/registry.h"
 #include "stats.h"
 
-enum { HELD_OUT = 2 }; /* one call of so many */
+enum { HELD_OUT = 2 }; /* one of this many calls */
 
-/* A call, and what was measured of it. */
+/* A call and its measurements. */
 struct cell {
     const struct tune_point *key;   /* of its density */
-    const struct tune_point **seen; /* [count] sparse ones of its density, dense ones of any */
+    const struct tune_point **seen; /* [count] sparse points of its density, dense points of any */
     int count, held_out;
     const struct tune_point *best;
 };
 
 struct report {
     const struct tune *tune;
-    struct tune rest; /* without what is held out */
+    struct tune rest; /* without the held-out calls */
     struct cell *cell;
     int cells;
 };
@@ -43,7 +43,7 @@ static int same_candidate(const struct model_candidate *first, const struct mode
            (first->native || (first->algorithm == second->algorithm && first->dense == second->dense));
 }
 
-/* FNV-1a of what tells calls apart. */
+/* Decides by FNV-1a of the properties that identify a call. */
 static int is_held_out(const struct tune *tune, const struct tune_point *point)
 {
     const struct tune_shape *shape = &tune->shapes[point->shape];
@@ -56,7 +56,7 @@ static int is_held_out(const struct tune *tune, const struct tune_point *point)
     return (hash >> 32) % HELD_OUT == 0;
 }
 
-/* ---- what was measured */
+/* ---- measurements */
 
 static int add_cell(struct report *report, const struct tune_point *key)
 {
@@ -68,7 +68,7 @@ static int add_cell(struct report *report, const struct tune_point *key)
         const struct tune_point *point = &tune->points[i];
         if (!same_size(point, key) || (point->density != key->density && !point->candidate.dense))
             continue;
-        int known = 0; /* the native collective may have been measured with several of its algorithms */
+        int known = 0; /* the native collective may have points for several of its algorithms */
         for (int seen = 0; seen < cell->count; seen++)
             known |= same_candidate(&cell->seen[seen]->candidate, &point->candidate);
         if (known)
@@ -106,7 +106,7 @@ static int gather(struct report *report)
     return 1;
 }
 
-/* ---- rules. Each chooses among what was measured; NULL: what it would take was not. */
+/* ---- rules. Each chooses a measured point; NULL: its choice was not measured. */
 
 static const struct tune_point *find(const struct cell *cell, const struct model_candidate *what)
 {
@@ -159,7 +159,7 @@ static const struct tune_point *by_auto(struct report *report, const struct cell
     return find(cell, &(struct model_candidate){.algorithm = pici_schedule_usual(&call, 0, 1)});
 }
 
-/* The best of the nearest call that is not held out, by the logarithms of bytes and ranks. */
+/* The best candidate of the nearest call that is not held out, by the logarithms of bytes and ranks. */
 static const struct tune_point *by_neighbour(struct report *report, const struct cell *cell)
 {
     const struct cell *nearest = NULL;
@@ -212,7 +212,7 @@ static int print_rule(struct report *report, const char *name,
     return count;
 }
 
-/* How much longer the file's choices take than the fastest dense call, which a program could make without us. */
+/* Prints how much slower the file's choices are than the fastest dense call, which a program could make without us. */
 static void print_behind_dense(struct report *report, double *behind)
 {
     int count = 0;

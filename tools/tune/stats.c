@@ -53,7 +53,7 @@ double stats_line(struct line *line, const double *x, const double *y, const dou
         line->intercept = (wy - line->slope * wx) / weights;
     }
     if (!(determinant > 0) || line->intercept < 0 ||
-        line->slope < 0) { /* the best of the border: through the origin, or a constant */
+        line->slope < 0) { /* the best line on the border: through the origin, or constant */
         const struct line slope = {0, wxx > 0 && wxy > 0 ? wxy / wxx : 0}, constant = {wy > 0 ? wy / weights : 0, 0};
         *line = error_of(&slope, x, y, unit, count) <= error_of(&constant, x, y, unit, count) ? slope : constant;
     }

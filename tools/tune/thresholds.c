@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Messages: what a slice takes dense and in the format hybrid (its bytes on the link, encoding, and adding or decoding)
- * by the constants that were measured just before, for sparsities in steps of 1/64.
+ * Messages: compares the seconds of a slice as dense and as hybrid (transfer, encoding, and adding or decoding), by the
+ * constants measured just before, for sparsities in steps of 1/64.
  *
- * Streams: pairs of ranks, all at once, all-reduce streams of several lengths and densities, with slices that are never
- * dense and with slices that always are. For a length the threshold is where both take as long; of several lengths the
- * mean counts, of the logarithms of densities. */
+ * Streams: pairs of ranks all-reduce streams at once, of several lengths and densities, with slices that are never
+ * dense and with slices that always are. For a length, the threshold is the density at which both take the same time.
+ * The result is the geometric mean over the lengths. */
 #define _POSIX_C_SOURCE 200809L
 #include "thresholds.h"
 
@@ -30,7 +30,7 @@ static double message_seconds(const struct model_machine *machine, enum pici_for
            machine->link[link].beta * (double)pici_policy_bytes(format, PICI_F32, &elements, &nonzeros, 1);
 }
 
-/* The highest sparsity at which a dense message takes no longer, here and wherever data are denser. */
+/* The highest sparsity at which a dense message is not slower, there and at all lower sparsities. */
 static float message_threshold(const struct model_machine *machine, enum policy_link link, int gather, double sharing)
 {
     enum { STEPS = 64 };
@@ -50,7 +50,7 @@ static float message_threshold(const struct model_machine *machine, enum policy_
 enum { LENGTHS = 3, DENSITIES = 8, REPEATS = 5, FORMS = 2 };
 static const uint64_t lengths[LENGTHS] = {1 << 14, 1 << 17, 1 << 20};
 
-/* Positions in rising order, with as many zeros between them as at random places. Returns how many. */
+/* Makes a stream: rising positions, with random gaps. Returns their number. */
 static uint64_t make_stream(const struct world *world, float *dense, uint32_t *indices, float *values, uint64_t n,
                             double density)
 {
@@ -64,7 +64,7 @@ static uint64_t make_stream(const struct world *world, float *dense, uint32_t *i
     return nonzeros;
 }
 
-/* Seconds of a call, as long as on the slowest rank. Ranks without a communicator wait. */
+/* The seconds of a call on the slowest rank. Ranks without a communicator wait. */
 static double stream_seconds(const struct world *world, struct pici_comm *comm, const struct pici_stream *in)
 {
     struct pici_stream_out out = PICI_STREAM_OUT_INIT;
@@ -78,11 +78,11 @@ static double stream_seconds(const struct world *world, struct pici_comm *comm, 
     return world_max(world, took);
 }
 
-/* The density of sums at which lists and dense slices take as long; above 1: lists never take longer. */
+/* The density of sums at which lists and dense slices take the same time; above 1: lists are never slower. */
 static double crossing(const struct world *world, struct pici_comm *const comm[FORMS], uint64_t n, float *dense,
                        uint32_t *indices, float *values)
 {
-    double below = 0, below_ratio = 0; /* the last density at which lists took less, and dense / list there */
+    double below = 0, below_ratio = 0; /* the last density at which lists were faster, and dense / list there */
     for (int i = 0; i < DENSITIES; i++) {
         const double density = 1.0 / (1 << (DENSITIES - i)), of_sum = pici_model_density(density, 2, 1);
         struct pici_stream in = PICI_STREAM_INIT;
@@ -92,7 +92,7 @@ static double crossing(const struct world *world, struct pici_comm *const comm[F
         in.indices = indices;
         in.index_width = sizeof *indices;
         in.values = values;
-        for (int repeat = -1; repeat < REPEATS; repeat++) /* the first only makes what a call needs */
+        for (int repeat = -1; repeat < REPEATS; repeat++) /* -1: warms up */
             for (int form = 0; form < FORMS; form++) {
                 const double seconds = stream_seconds(world, comm[form], &in);
                 if (repeat >= 0)
@@ -101,7 +101,7 @@ static double crossing(const struct world *world, struct pici_comm *const comm[F
         for (int form = 0; form < FORMS; form++)
             median[form] = stats_quantile(seconds_of[form], REPEATS, 0.5);
         const double ratio = median[1] / median[0];
-        if (ratio <= 1) { /* as a straight line in the logarithms */
+        if (ratio <= 1) { /* interpolate linearly in logarithms */
             const double part = below > 0 ? log(below_ratio) / (log(below_ratio) - log(ratio)) : 1;
             return below > 0 ? below * pow(of_sum / below, part) : of_sum;
         }
@@ -113,12 +113,12 @@ static double crossing(const struct world *world, struct pici_comm *const comm[F
 
 static void find_stream(const struct world *world, struct tune_thresholds *thresholds, double end, uint64_t most)
 {
-    static const char *const form_of[FORMS] = {"0", "1"}; /* slices are never dense; always */
+    static const char *const form_of[FORMS] = {"0", "1"}; /* slices: never dense; always dense */
     const char variable[] = "PICI_STREAM_THRESHOLD";
     struct pici_comm *comm[FORMS];
     double sum = 0;
     int measured = 0;
-    if (world_said(world, getenv(variable) ? 1 : 0) > 0) /* the programs have it too */
+    if (world_said(world, getenv(variable) ? 1 : 0) > 0) /* programs have this setting too */
         return;
     for (int form = 0; form < FORMS; form++) {
         setenv(variable, form_of[form], 1);

@@ -55,7 +55,7 @@ double world_left(const struct world *world)
 
 /* ---- nodes */
 
-/* The node of this rank, from a list with commas. < 0: it is none. */
+/* The node of this rank, from a list with commas; < 0: not valid. */
 static int node_said(const struct world *world, const char *list)
 {
     const char *position = list;
@@ -71,7 +71,7 @@ static int node_said(const struct world *world, const char *list)
     return node;
 }
 
-/* Cores that the ranks of a node may run on, all together. */
+/* The number of cores on which the ranks of a node may run. */
 static int cores_of(MPI_Comm node)
 {
     cpu_set_t mine, all;
@@ -82,7 +82,7 @@ static int cores_of(MPI_Comm node)
     return CPU_COUNT(&all);
 }
 
-/* Number the nodes by their lowest rank, and find the positions of ranks. */
+/* Numbers the nodes by their lowest ranks, and orders the ranks. */
 static int order_ranks(struct world *world, int lowest)
 {
     int *begin = malloc(((size_t)world->ranks + 1) * sizeof *begin);
@@ -131,7 +131,7 @@ static int find_nodes(struct world *world, const char *said)
     return order_ranks(world, lowest);
 }
 
-/* A communicator with the nodes that this program goes by. */
+/* Makes a communicator with the nodes of `world`. */
 static struct pici_comm *make_comm(const struct world *world, MPI_Comm mpi)
 {
     char wrong[OVER_WRONG];
@@ -184,7 +184,7 @@ struct pici_comm *world_split(const struct world *world, int color)
     if (part == MPI_COMM_NULL)
         return NULL;
     struct pici_comm *comm = make_comm(world, part);
-    MPI_Comm_free(&part); /* a duplicate was made */
+    MPI_Comm_free(&part); /* the communicator has a duplicate */
     return comm;
 }
 
@@ -244,7 +244,7 @@ double world_run(const struct world *world, struct pici_comm *comm, const struct
     enum pici_status status = PICI_OK;
     options.algorithm = what->native ? PICI_ALGO_AUTO : what->algorithm;
     options.format = what->native ? PICI_DENSE : PICI_AUTO;
-    if (what->dense) /* what is not sparse may still be packed */
+    if (what->dense) /* dense messages may still be packed */
         options.inter_threshold = options.intra_threshold = options.ag_threshold = 1;
     options.native = what->native ? 1 : -1;
     const double begin = MPI_Wtime();
@@ -258,7 +258,7 @@ double world_run(const struct world *world, struct pici_comm *comm, const struct
 
 /* ---- data */
 
-/* A number in (0, 1), from a state that is not 0. */
+/* A random number in (0, 1). The state is not 0. */
 static double uniform(uint64_t *state)
 {
     uint64_t bits = *state;
@@ -273,7 +273,7 @@ void world_fill(float *values, uint64_t count, double density, uint64_t *state)
 {
     const double scale = density < 1 ? 1 / log1p(-density) : 0;
     memset(values, 0, count * sizeof *values);
-    for (uint64_t i = 0;; i++) { /* over as many zeros as come before the next */
+    for (uint64_t i = 0;; i++) { /* skip the zeros before the next nonzero */
         const double zeros = log(uniform(state)) * scale;
         if (zeros >= (double)(count - i))
             return;
