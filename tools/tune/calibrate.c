@@ -128,7 +128,7 @@ static void codec_point(struct codec_bench *bench, struct model_machine *machine
     }
 }
 
-/* The position of a rank in its node. */
+/* The index of a rank within its node. */
 static int local_of(const struct world *world, int rank)
 {
     int local = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * picitool apply: opens a base and deltas in a row, which pici_apply_deltas applies. */
+ * picitool apply: opens a base and a chain of deltas; pici_apply_deltas applies them. */
 #include <stdlib.h>
 
 #include "folder/folder.h"
@@ -52,7 +52,7 @@ static int open_step(struct job *job, int i)
                        reason);
 }
 
-/* Opens the base, as a file of the type that the first delta names. */
+/* Opens the base, with the type that the first delta names. */
 static int open_base(struct job *job)
 {
     struct tool_options options = {.type = (enum tool_type)job->info.type};
@@ -81,7 +81,7 @@ static enum pici_status apply_deltas(struct output *output, struct pici_state *b
     return status;
 }
 
-/* Of one file in a folder. */
+/* Applies deltas to one file of a folder. */
 static int apply_part(struct output *output, struct pici_state *base, struct pici_deltas *deltas, const char *name,
                       uint64_t bytes, const struct tool_options *options)
 {
@@ -98,7 +98,7 @@ static int make(struct job *job)
                                                  job->base.input.bytes, job->options, reason);
     if (status == PICI_E_IO && job->output.error)
         return output_failed(&job->output);
-    /* In place, what is not the base may be the result of an earlier run. */
+    /* In place, a file that is not the base may be the result of an earlier run. */
     if (status == PICI_E_ARG && job->options->in_place &&
         !pici_deltas_is_result(job->deltas, job->state, &is_result, other_reason) && is_result)
         return TOOL_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * picitool apply of a folder that diff made: the shards of the result, each by its delta from the tensors of the base,
- * and the other files. */
+ * picitool apply for a folder that diff made: makes each shard of the result from its delta and the tensors of the
+ * base, and copies the other files. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +17,9 @@ struct job {
     delta_applier *apply;
 };
 
-/* Makes the state of the base that a delta needs: of one without a head (version 3) the shard of that name, else the
- * tensors of its names. The table of hashes is no tensor of the base, or one too many. */
+/* Makes the base state for a delta. A delta without a head (version 3) needs the shard with its name; other deltas need
+ * the tensors with their names. The base has no tensor for the delta's table of hashes; a spare one would do no
+ * harm. */
 static int base_of(struct job *job, struct reading *reading, const char *file, bool own_head, struct pici_state **state)
 {
     const size_t number = folder_shard(&job->base.folder, file);
@@ -41,7 +42,7 @@ static int base_of(struct job *job, struct reading *reading, const char *file, b
     return TOOL_OK;
 }
 
-/* A shard of the result that is being made. */
+/* A shard of the result, while it is made. */
 struct shard {
     struct input input; /* its delta */
     struct reading reading;
@@ -86,7 +87,7 @@ static int make_shard(struct shard *shard, struct folder_make *making, const str
     return output_commit(&shard->output);
 }
 
-/* Writes the result of the delta `from_path` to the file `to_path`. */
+/* Applies the delta `from_path`, and writes the result to `to_path`. */
 static int apply_shard(struct folder_make *making, const struct folder_file *file, const char *from_path,
                        const char *to_path)
 {
@@ -124,8 +125,8 @@ static int by_length(const void *left, const void *right)
     return (first->original.bytes > second->original.bytes) - (first->original.bytes < second->original.bytes);
 }
 
-/* Whether the files of the base, of these lengths, have the hashes of the result. Looks at short files first. order:
- * room for all of them. */
+/* Whether the files of the base, whose lengths match, have the hashes of the result. Checks short files first. order:
+ * room for all files. */
 static int has_hashes(const struct job *job, const struct folder_file **order, bool *has)
 {
     const struct folder_list *const list = &job->delta.list;
@@ -144,7 +145,7 @@ static int has_hashes(const struct job *job, const struct folder_file **order, b
     return TOOL_OK;
 }
 
-/* Whether the base is the result already, as after an earlier run in place. */
+/* Whether the base already is the result, for example after an earlier run in place. */
 static int is_result(const struct job *job, bool *same)
 {
     const struct folder_list *const list = &job->delta.list;
@@ -163,7 +164,7 @@ static int is_result(const struct job *job, bool *same)
     return status;
 }
 
-/* Names the files of the base that the exchange removes. Its shards and indexes are not meant: the delta is of them. */
+/* Warns about files of the base that the exchange removes, except shards and indexes, which the delta replaces. */
 static void warn_of_removed(const struct job *job)
 {
     const struct folder *const folder = &job->base.folder;
@@ -208,7 +209,7 @@ static int apply_opened(struct job *job, const struct tool_options *options)
     return folder_make(&making, out_path, NULL);
 }
 
-/* Opens both folders, and applies one to the other. */
+/* Opens both folders, and applies the delta to the base. */
 static int open_and_apply(struct job *job, const struct tool_options *options)
 {
     TRY(checkpoint_open(&job->base, options->args[0], false));
@@ -227,7 +228,8 @@ int apply_folders(const struct tool_options *options, delta_applier *apply)
     TRY(folder_refuse_options(options->args[1], options));
     TRY(folder_refuse_inside(options->args[0], options->in_place
                                                    ? options->args[1]
-                                                   : options->out)); /* in place, the delta would be removed */
+                                                   : options->out)); /* in place, replacing the base would remove the
+                                                                      * delta */
     const int status = open_and_apply(&job, options);
     folder_close(&job.delta);
     checkpoint_close(&job.base);

@@ -19,13 +19,13 @@ struct bench {
     const char *name; /* of the file's tensor; NULL: synthetic */
     char *name_storage;
     enum pici_dtype dtype;
-    uint64_t elements; /* elements */
+    uint64_t elements;
     size_t bytes;
     uint8_t *source, *target, *block;
     size_t block_capacity;
     double *seconds; /* [1 + OPS * ROWS][reps], memcpy first */
     struct jsonout json;
-    struct suggest near; /* to --tensor */
+    struct suggest near; /* names similar to --tensor */
 };
 
 static int out_of_memory(const struct bench *bench)
@@ -45,7 +45,7 @@ static uint64_t next_random(uint64_t *state) /* splitmix64 */
     return bits ^ bits >> 31;
 }
 
-/* The bits of a float with exponent 0, and how many bits its mantissa has. */
+/* The bits of a float with exponent 0, and the length of its mantissa. */
 static const struct {
     uint64_t one;
     unsigned mantissa, bits;
@@ -55,8 +55,8 @@ static const struct {
     [PICI_F8E4M3] = {0x38, 3, 8},      [PICI_F8E5M2] = {0x3c, 2, 8},
 };
 
-/* Random bits of a nonzero value. Floats are uniform in magnitude, but for exponents below -5: denormals are slow on
- * some CPUs. */
+/* Random bits of a nonzero value. Floats are uniform in magnitude, but exponents stop at -5, since denormals are slow
+ * on some CPUs. */
 static uint64_t value(enum pici_dtype dtype, uint64_t random)
 {
     if (dtype > PICI_F8E5M2)
@@ -69,7 +69,7 @@ static uint64_t value(enum pici_dtype dtype, uint64_t random)
     return sign | (floats[dtype].one - (below << mantissa)) | fraction;
 }
 
-/* Fills uniformly random positions, the same in every run. */
+/* Fills uniformly random positions, the same ones in every run. */
 static void fill(struct bench *bench, double sparsity)
 {
     size_t width = pici_dtype_width(bench->dtype);
@@ -86,7 +86,8 @@ static void fill(struct bench *bench, double sparsity)
     }
 }
 
-/* Selects a tensor if it is longer than the one selected before: *buffer is then memory for its bytes, else NULL. */
+/* Selects a tensor if it is longer than the one selected so far. *buffer: memory for its bytes, or NULL if not
+ * selected. */
 static int take(struct bench *bench, const char *name, size_t size, enum pici_dtype dtype, uint64_t elements,
                 uint8_t **buffer)
 {
@@ -230,7 +231,7 @@ static enum pici_status time_op(struct bench *bench, int op, enum pici_format fo
 {
     struct pici_opts codec_options = PICI_OPTS_INIT;
     codec_options.threads = bench->options->threads;
-    /* Repeat what is too short for the clock. */
+    /* Repeat operations that are too short for the clock. */
     size_t times = bench->bytes < LEAST_TIMED ? LEAST_TIMED / bench->bytes : 1;
     enum pici_status status = PICI_OK;
     double start = term_now();
@@ -253,7 +254,7 @@ static double time_memcpy(struct bench *bench)
 
 static bool skipped(const struct bench *bench, int format)
 {
-    if (!pici_bound((enum pici_format)format, bench->dtype, 1)) /* packed, of integers */
+    if (!pici_bound((enum pici_format)format, bench->dtype, 1)) /* packed is not possible for integers */
         return true;
     return bench->options->format != PICI_AUTO && (int)bench->options->format != format;
 }
@@ -291,13 +292,13 @@ static void tell(struct bench *bench, double sparsity, const size_t size[ROWS])
     fflush(stdout);
 }
 
-/* Runs every operation once in each repetition, so that noise of the machine affects all of them alike. */
+/* Runs each operation once per repetition, so that noise affects all of them equally. */
 static int measure(struct bench *bench, double sparsity)
 {
     size_t size[ROWS] = {0};
     memset(bench->target, 0, bench->bytes);
     memset(bench->block, 0, bench->block_capacity);
-    for (int rep = -1; rep < bench->options->reps; rep++) { /* -1: to warm up, and to check */
+    for (int rep = -1; rep < bench->options->reps; rep++) { /* -1: warms up, and checks the results */
         double time = time_memcpy(bench);
         if (rep >= 0)
             bench->seconds[rep] = time;

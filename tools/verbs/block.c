@@ -49,11 +49,11 @@ struct job {
     const struct tool_options *options;
     struct input input;
     struct output output;
-    uint8_t *from, *to; /* the whole input, [size]; what is made of it */
+    uint8_t *from, *to; /* the whole input [size]; the output */
     size_t size;
 };
 
-/* Commits the output, which was begun at that time. */
+/* Commits the output. start: when it was begun. */
 static int done(struct job *job, bool restored, double start)
 {
     const double seconds = term_now() - start;
@@ -94,7 +94,7 @@ static int encode(struct job *job)
     return done(job, false, start);
 }
 
-/* Writes the elements of a valid block, piece by piece, so that memory does not grow with their number. */
+/* Writes the elements of a valid block, piece by piece: memory does not grow with their number. */
 static int decode(struct job *job)
 {
     const struct tool_options *const options = job->options;

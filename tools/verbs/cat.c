@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * picitool cat: an original, or tensors by name, to standard output, as decompress and extract write them. */
+ * picitool cat: writes an original, or tensors by name, to standard output, as decompress and extract do. */
 #include <string.h>
 
 #include "tool.h"

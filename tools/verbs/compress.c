@@ -13,25 +13,25 @@
 #include "term.h"
 #include "tool.h"
 
-/* A file of a folder, and which of its tensors are in the folder more than once. */
+/* A file of a folder, and the folder's duplicate tensors. */
 struct part {
     const struct twins *twins;
     const struct folder_list *list;
-    size_t number; /* in the list */
+    size_t number; /* its number in the list */
 };
 
-enum { PIECE_MOST = 256 << 20 }; /* bytes read at a time, unless one chunk is longer */
+enum { PIECE_MOST = 256 << 20 }; /* bytes read at a time; one longer chunk is still read at once */
 
 struct job {
     struct input input;
     const struct part *part; /* NULL: the file is not one of a folder */
-    size_t tensors;          /* so many have been written */
+    size_t tensors;          /* count of tensors written so far */
     struct source source;
     struct output output;
     struct pici_writer *writer;
     struct progress progress;
-    uint8_t *piece; /* a chunk for each thread, so that the writer encodes them where they are */
-    size_t chunks;  /* in it */
+    uint8_t *piece; /* a chunk for each thread; the writer encodes them without a copy */
+    size_t chunks;  /* chunks in piece */
     uint32_t chunk_elements;
 };
 
@@ -40,7 +40,7 @@ static int writer_failed(const struct job *job, enum pici_status status)
     return output_writer_failed(&job->output, job->writer, status);
 }
 
-/* Begins a tensor of the file. refers_to: it is a reference to that twin; or NULL. */
+/* Begins a tensor of the file. refers_to: write a reference to this twin; or NULL. */
 static int begin_tensor(struct job *job, const struct source_tensor *tensor, const struct twin *refers_to)
 {
     static const uint64_t nothing = 0;
@@ -66,7 +66,7 @@ static int begin_tensor(struct job *job, const struct source_tensor *tensor, con
     }
     const enum pici_status status = pici_writer_tensor(job->writer, &described);
     free(value);
-    if (status == PICI_E_ARG) /* as a name that is too long for a .pici file */
+    if (status == PICI_E_ARG) /* such as a name that is too long for a .pici file */
         return tool_bad(job->input.name, "%s", pici_writer_error(job->writer));
     return status ? writer_failed(job, status) : TOOL_OK;
 }
@@ -99,7 +99,7 @@ static int copy_tensor(struct job *job, const struct source_tensor *tensor)
     return TOOL_OK;
 }
 
-/* Floats are packed unless a format was asked for: the same bytes on every host, also where packing is slow. */
+/* Packs floats unless a format is given: the same bytes on every host, even where packing is slow. */
 static enum pici_pack pack_of(const struct tool_options *options)
 {
     if (options->pack_given)
@@ -165,7 +165,7 @@ static int compress_source(struct job *job, const char *path, const char *out_pa
     job->output.limit = limit;
     if (shard)
         output_hash(&job->output);
-    const double start = term_now(); /* a question may have been asked before */
+    const double start = term_now(); /* after prompts, which may take long */
     TRY(copy(job, options));
     const double seconds = term_now() - start;
     TRY(output_commit(&job->output));
@@ -177,7 +177,7 @@ static int compress_source(struct job *job, const char *path, const char *out_pa
     return TOOL_OK;
 }
 
-/* shard, part: what is to be filled in of a file in a folder, and which one it is; or NULL. */
+/* shard, part: for a file in a folder, the entry to fill in, and the file; else NULL. */
 static int compress_file(const char *path, const char *out_path, const struct tool_options *options,
                          struct results *results, struct folder_file *shard, const struct part *part)
 {
@@ -214,8 +214,7 @@ static int compress_part(struct folder_make *making, struct folder_file *file)
     return status;
 }
 
-/* Finds the tensors that the folder has more than once, which files of version 1 store each time, as they copy those of
- * torch.save. */
+/* Finds the folder's duplicate tensors. Files of version 1 store all of them, and copy files of torch.save. */
 static int find_twins(struct folder_make *making)
 {
     struct twins *const twins = making->context;

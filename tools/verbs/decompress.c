@@ -38,7 +38,7 @@ static int copy(struct reading *reading, struct output *output)
     return status;
 }
 
-/* The first tensor that was deflated, by the index; false if there is none. */
+/* Finds the first tensor that the original deflates, by the index; false if there is none. */
 static bool is_deflated(struct pici_reader *reader, struct pici_tensor_info *tensor)
 {
     uint64_t tensors = 0;
@@ -53,8 +53,8 @@ static bool is_deflated(struct pici_reader *reader, struct pici_tensor_info *ten
     return !status && attr.key;
 }
 
-/* Finds the length of the output by the index; 0: not known. Refuses what this build cannot deflate. A file that is
- * read forward is opened once more for that. Errors of the file are ignored here, since reading it will find them. */
+/* Finds the length of the output by the index; 0: unknown. Rejects a file that needs zlib, in a build without it. Opens
+ * a file that is read forward a second time for this. Ignores errors, since reading the file will find them. */
 static int look_ahead(const struct reading *reading, uint64_t *bytes)
 {
     struct input *input = reading->input;
@@ -85,7 +85,7 @@ static int refuse_delta(const struct reading *reading)
     return is ? tool_bad(reading->input->name, "is a delta: restore it with picitool apply and its base") : TOOL_OK;
 }
 
-/* Makes the name of the output: as given, or IN without .pici, or - for -. The caller frees it. */
+/* Makes the name of the output: the given one, IN without .pici, or "-" for "-". The caller frees it. */
 static int output_name(const char *input_path, const struct tool_options *options, char **output_path)
 {
     const bool stream = strcmp(input_path, "-") == 0;
@@ -109,7 +109,7 @@ struct job {
 static int restore_file(struct job *job, const char *path, const char *out_path, const struct tool_options *options,
                         struct results *results, const struct folder_file *shard)
 {
-    /* Read the header first, so that nothing is created for an input that is not a .pici file. */
+    /* Read the header first: an input that is not a .pici file creates no output. */
     const struct limit limit =
         job->from ? limit_of(options, folder_stored_bytes(job->from), 0) : input_limit(&job->input, options);
     uint64_t claimed;
@@ -123,7 +123,7 @@ static int restore_file(struct job *job, const char *path, const char *out_path,
     job->output.limit = limit;
     if (shard)
         output_hash(&job->output);
-    const double start = term_now(); /* a question may have been asked before */
+    const double start = term_now(); /* after prompts, which may take long */
     if (!options->no_sparse)
         output_sparse(&job->output);
     TRY(look_ahead(&job->reading, &claimed));
@@ -140,7 +140,7 @@ static int restore_file(struct job *job, const char *path, const char *out_path,
     return shard ? TOOL_OK : result_done(results, options, path, &job->input, &job->output, true, seconds);
 }
 
-/* shard: what the output must be, of a file in the folder `from`; or both NULL. */
+/* shard: the expected output, for a file in the folder `from`; or both are NULL. */
 static int decompress_file(const char *path, const char *out_path, const struct tool_options *options,
                            struct results *results, const struct folder *from, const struct folder_file *shard)
 {
@@ -175,7 +175,7 @@ static int decompress_opened(const struct folder *from, const struct tool_option
     struct folder_make making = {
         .from = from, .options = options, .list = from->list, .restored = true, .make_file = decompress_part};
     TRY(folder_expect_made(from, false));
-    char *const name = folder_output_name(from->path, ""); /* without slashes at its end */
+    char *const name = folder_output_name(from->path, ""); /* without trailing slashes */
     const int status = name ? output_name(name, options, out_path) : TOOL_BAD;
     free(name);
     TRY(status);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * picitool diff: the delta from one file to another, which pici_diff_states makes. */
+ * picitool diff: makes the delta between two files with pici_diff_states. */
 #include "folder/folder.h"
 #include "input/tensors.h"
 #include "output/result.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * picitool diff of checkpoints in shards: a folder with a delta for each shard of the new one. Its tensors are found in
- * the base by name, whichever shard of that they are in. */
+ * picitool diff for sharded checkpoints: makes a folder with a delta for each new shard. Finds its tensors in the base
+ * by name, in any shard. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ struct job {
     delta_maker *make;
 };
 
-/* Add the tensors of the base that no shard has any more. state: null: only count them. */
+/* Adds the tensors of the base that no new shard has. state NULL: only count them. */
 static int add_removed(struct job *job, struct pici_state *state, size_t *count)
 {
     const struct shards_tensor *last = NULL;
@@ -34,8 +34,8 @@ static int add_removed(struct job *job, struct pici_state *state, size_t *count)
     return TOOL_OK;
 }
 
-/* The state of the base that shard `number` is compared with: the shard of that name, if it has the same head; else the
- * tensors of its names. With the first shard, also those that no shard has any more, so that its delta lists them as
+/* Makes the base state for shard `number`: the base's shard with that name, if its head is the same; else the tensors
+ * with its names. For the first shard, adds the tensors that no new shard has, so that its delta lists them as
  * removed. */
 static int base_of(struct job *job, size_t number, struct pici_state **state)
 {
@@ -52,7 +52,7 @@ static int base_of(struct job *job, size_t number, struct pici_state **state)
     return number == 0 ? add_removed(job, *state, &removed) : TOOL_OK;
 }
 
-/* The delta of a shard that is being made. */
+/* The delta of a shard, while it is made. */
 struct shard {
     struct input *input; /* the new one */
     struct pici_state *from, *next;
@@ -75,7 +75,7 @@ static int make_shard(struct shard *shard, struct folder_make *making, struct fo
     output_hash(&shard->output);
     TRY(job->make(&shard->output, shard->from, shard->next, file->name, file->original.bytes, &making->each));
     TRY(input_expect_unchanged(input,
-                               input->reopen_path ? input->reopen_path : input->name)); /* it was hashed before */
+                               input->reopen_path ? input->reopen_path : input->name)); /* its hash was taken earlier */
     TRY(output_commit(&shard->output));
     file->stored = folder_output_sum(&shard->output);
     return TOOL_OK;
@@ -93,7 +93,7 @@ static int diff_shard(struct folder_make *making, struct folder_file *file, cons
     return status;
 }
 
-/* Whether the base has the same file, at `old`. Sets the sum of the new one, unless the base has none of its length. */
+/* Whether the base has the same file, at `old`. Sets the sum of the new file, unless their lengths differ. */
 static int is_same(const char *old, const char *new, struct folder_sum *sum, bool *same)
 {
     struct folder_sum old_sum;
@@ -103,7 +103,7 @@ static int is_same(const char *old, const char *new, struct folder_sum *sum, boo
     return TOOL_OK;
 }
 
-/* A file that is no shard is stored unless the base has the same. */
+/* Handles a file that is no shard: copies it, unless the base has the same file. */
 static int diff_other(struct folder_make *making, struct folder_file *file, const char *to_path)
 {
     struct job *const job = making->context;

@@ -17,7 +17,7 @@
 #include "term.h"
 #include "tool.h"
 
-/* What is extracted: a tensor of the file, or a view of one. */
+/* The item to extract: a tensor of the file, or a view of one. */
 struct item {
     const char *name; /* [name_size] */
     size_t name_size;
@@ -25,12 +25,12 @@ struct item {
     unsigned rank;
     uint64_t shape[PICI_RANK_MAX];
     uint64_t count;
-    struct pici_tensor_info tensor; /* of a view: the storage */
+    struct pici_tensor_info tensor; /* for a view: the storage */
     struct pici_view view;          /* name NULL: none */
-    void *stored;                   /* of a view that is not row-major */
+    void *stored;                   /* for a view that is not row-major */
 };
 
-/* Where elements are written: a file, or an entry of an archive that is one. */
+/* The destination of elements: a file, or an entry of an archive, which is a file itself. */
 struct sink {
     struct output output;
     struct zipout zip;
@@ -42,7 +42,7 @@ static int sink_write(struct sink *sink, const void *data, size_t size)
     return sink->zipped ? zipout_write(&sink->zip, data, size) : output_write(&sink->output, data, size);
 }
 
-/* Whether elements of a view follow one another in its storage, as they are. */
+/* Whether the elements of a view are consecutive and unchanged in its storage. */
 static bool is_run(const struct pici_view *view)
 {
     uint64_t stride = 1;
@@ -154,14 +154,14 @@ static int find(struct reading *reading, const struct tool_options *options, str
     return TOOL_OK;
 }
 
-/* Reads what a view needs of its storage, unless its elements are read as they lie there. */
+/* Reads the part of the storage that a view needs, unless its elements are consecutive there. */
 static int read_storage(struct reading *reading, struct item *item, const struct limit *limit, uint64_t *read)
 {
     const size_t width = pici_dtype_width(item->tensor.dtype);
     const uint64_t bytes = item->view.stored_count * width;
     if (!item->view.name || is_run(&item->view))
         return TOOL_OK;
-    *read += bytes; /* many views may need all of one storage, each for few elements */
+    *read += bytes; /* many views may each need all of a storage for few elements */
     if (*read > limit_now(limit))
         return limit_refused(limit, reading->input->name, *read);
     item->stored = malloc((size_t)bytes + 1);
@@ -175,8 +175,8 @@ static int read_storage(struct reading *reading, struct item *item, const struct
     return TOOL_OK;
 }
 
-/* Writes a header of the type that only .npy files have, if the tensor has one. *done: it has. A range of what several
- * elements are an item of is of elements. */
+/* Writes a header with a type that only .npy files have, if the tensor has one. *done: it has. A range counts elements,
+ * even if an item has several. */
 static int write_typed_header(struct reading *reading, const struct item *item, const struct tool_options *options,
                               bool fortran, struct sink *sink, bool *done)
 {
@@ -221,7 +221,7 @@ static int write_npy_header(struct reading *reading, const struct item *item, co
     enum npy_meaning meaning = attr.key ? pici_npy_meaning_of(attr.value, attr.len, item->dtype) : NPY_NUMBER;
     unsigned rank = item->rank;
     if (meaning == NPY_COMPLEX && (options->range.given || !rank || item->shape[rank - 1] != 2))
-        meaning = NPY_NUMBER; /* a range is of parts */
+        meaning = NPY_NUMBER; /* a range counts parts */
     rank -= meaning == NPY_COMPLEX;
     const uint64_t range_count = options->range.last - options->range.first;
     size_t size = options->range.given
@@ -230,7 +230,7 @@ static int write_npy_header(struct reading *reading, const struct item *item, co
     return sink_write(sink, header, size);
 }
 
-/* The next elements from `position` on, *count of them, at *elements. */
+/* Gets the next *count elements from `position`, at *elements. */
 static int next_piece(struct reading *reading, struct item *item, uint64_t position, uint64_t last, uint64_t *count,
                       void **elements)
 {
@@ -272,18 +272,18 @@ static int copy(struct reading *reading, struct item *item, const struct tool_op
     return status;
 }
 
-/* What is extracted to where. */
+/* The source and the destination. */
 struct job {
     struct tool_options options;
     const char *path;   /* of the output */
-    bool npy, all;      /* all tensors, or the one that --tensor names, to an archive or a folder */
-    const char *folder; /* that the files of all tensors are in; NULL: there is none */
+    bool npy, all;      /* extract all tensors, or the one of --tensor, to an archive or a folder */
+    const char *folder; /* output folder for the files of all tensors; or NULL */
     struct sink to;
-    struct reading_shards shards; /* of the folder that is read */
-    const char *shard;            /* that is read; NULL: the file is not one of a folder */
-    uint64_t stored;              /* bytes of all files that are read */
-    uint64_t read;                /* bytes of storages, for views; at most the output's limit */
-    uint64_t tensors;             /* that have been extracted */
+    struct reading_shards shards; /* of the input folder */
+    const char *shard;            /* the current shard; NULL: the file is not in a folder */
+    uint64_t stored;              /* bytes of all input files */
+    uint64_t read;                /* bytes of storages read for views; at most the output's limit */
+    uint64_t tensors;             /* count of extracted tensors */
 };
 
 static int open_output(struct job *job, const struct reading *reading, const char *path, uint64_t bytes)
@@ -296,7 +296,7 @@ static int open_output(struct job *job, const struct reading *reading, const cha
     return bytes ? output_claim(output, reading->input->name, bytes) : TOOL_OK;
 }
 
-/* Writes what has been found. */
+/* Writes an item. */
 static int write_item(struct job *job, struct reading *reading, struct item *item, const char *path)
 {
     struct tool_options *const options = &job->options;
@@ -346,7 +346,7 @@ static int write_named(struct job *job, struct reading *reading, struct item *it
     return status;
 }
 
-/* Writes each tensor of a file, or the one of --tensor. */
+/* Writes all tensors of a file, or the one of --tensor. */
 static int write_all(struct job *job, struct reading *reading)
 {
     struct reading_views views = {0};
@@ -393,7 +393,7 @@ static int write_one(struct job *job, struct reading *reading)
     return TOOL_OK;
 }
 
-/* Extracts from a .pici file. of_many: it is one of a folder, and need not have the tensor. */
+/* Extracts from a .pici file. of_many: the file is in a folder, and may lack the tensor. */
 static int from_opened(struct job *job, struct input *input, struct reading *reading, bool of_many)
 {
     struct pici_view view = PICI_VIEW_INIT;
@@ -452,7 +452,7 @@ static int from_files(struct job *job, const struct folder *folder)
     return TOOL_OK;
 }
 
-/* Extracts from the operand, to what has been begun. */
+/* Extracts from the operand to the open output. */
 static int from_operand(struct job *job)
 {
     const char *const path = job->options.args[0];
@@ -479,7 +479,7 @@ static int add_perms(struct pici_perms *perms, const char *path)
     return status;
 }
 
-/* What all files permit that are read. */
+/* The common permissions of all input files. */
 static int perms_of_operand(struct pici_perms *perms, const char *path)
 {
     struct folder folder;

@@ -23,9 +23,9 @@
 #include "verbs/block.h"
 enum {
     BLOCK_PIECE = 1 << 20,
-    COUNT_BYTES = 1 << 17, /* of elements that are counted in several ways while they are in the cache */
-    MAP_SIDE = 256,        /* cells of the map on a terminal; there are fewer characters */
-    DTYPE_TEXT = 64        /* the most characters shown of the original's type */
+    COUNT_BYTES = 1 << 17, /* bytes of elements, counted in several ways while in the cache */
+    MAP_SIDE = 256,        /* cells of the map on a terminal, which has fewer characters */
+    DTYPE_TEXT = 64        /* maximum of characters of the original's type */
 };
 
 struct job {
@@ -35,17 +35,17 @@ struct job {
     struct report report;
     bool pictured;           /* an image is wanted */
     bool in_page;            /* as part of a page */
-    bool is_delta;           /* elements are differences of bits: none is a negative zero */
+    bool is_delta;           /* elements are bit differences: none is a negative zero */
     struct image *image;     /* NULL: none yet */
     struct compare *compare; /* NULL: not wanted */
     struct progress progress;
     struct scratch scratch;
     uint8_t *block, *piece; /* a whole bare block; a piece of the elements */
     bool found;             /* the tensor of --tensor has been found */
-    struct suggest near;    /* names like that of --tensor */
+    struct suggest near;    /* names similar to --tensor */
 };
 
-/* Whether a tensor is to be inspected. */
+/* Whether to inspect a tensor. */
 static bool wanted(struct job *job, const char *name, size_t size) /* then a NUL */
 {
     const char *only = job->options->tensor;
@@ -56,7 +56,7 @@ static bool wanted(struct job *job, const char *name, size_t size) /* then a NUL
     return yes;
 }
 
-/* Begins a picture of so many tensors, if one is wanted. */
+/* Begins a picture of `tensors` tensors, if one is wanted. */
 static int begin_image(struct job *job, uint64_t tensors)
 {
     if (!job->pictured)
@@ -89,7 +89,7 @@ static struct measured *begin(struct job *job, const char *name, size_t size, en
     return grid_init(job->report.grid, shape, rank, elements, fortran, side) ? measured : NULL;
 }
 
-/* Counts elements in all ways but those of sizes. */
+/* Counts elements in all ways except those of struct sizes. */
 static void look(struct job *job, const struct measured *measured, const void *elements, uint64_t count)
 {
     const size_t width = pici_dtype_width(measured->dtype);
@@ -102,8 +102,8 @@ static void look(struct job *job, const struct measured *measured, const void *e
     }
 }
 
-/* Counts the negative zeros among count elements, and finds the containers that their hybrid block would have by value:
- * breakdown if there are none. */
+/* Counts the negative zeros among `count` elements. Finds the containers of their hybrid block by value; those of
+ * `breakdown` if there are no negative zeros. */
 static int look_by_value(struct job *job, const struct measured *measured, const void *elements, uint64_t count,
                          const struct pici_breakdown *breakdown, struct pici_breakdown *by_value,
                          uint64_t *negative_zeros)
@@ -167,7 +167,7 @@ static int end(struct job *job, struct measured *measured)
     return TOOL_OK;
 }
 
-/* Whether a tensor of a .pici file is to be inspected; *title: a view that a storage without a name is called after. */
+/* Whether to inspect a tensor of a .pici file. *title: the view that names an unnamed storage. */
 static int is_wanted(struct job *job, struct reading *reading, const struct pici_tensor_info *tensor,
                      struct reading_views *views, struct pici_view *title, bool *inspected)
 {
@@ -184,7 +184,7 @@ static int is_wanted(struct job *job, struct reading *reading, const struct pici
     return TOOL_OK;
 }
 
-/* Sets how the original sees the elements of a tensor: as a view, or by what 0.2 wrote of it. */
+/* Sets the original's view of a tensor's elements: a view, or the attribute that version 0.2 wrote. */
 static int set_view(struct reading *reading, const struct pici_tensor_info *tensor, const struct pici_view *title,
                     struct measured *measured)
 {
@@ -237,7 +237,7 @@ static int inspect_stored(struct job *job, struct reading *reading, const struct
     return end(job, measured);
 }
 
-/* Says where the elements of the tensor of --tensor are, if they are in another file. */
+/* Prints where the elements of --tensor's tensor are, if another file has them. */
 static int refuse_other(const struct job *job, const struct pici_tensor_info *tensor, const struct reference *reference)
 {
     char name[96], shard[96];
@@ -248,7 +248,7 @@ static int refuse_other(const struct job *job, const struct pici_tensor_info *te
 
 static int inspect_reading(struct job *job, struct reading *reading)
 {
-    /* No default limit: nothing is written, and the number of chunks in the file bounds the work. */
+    /* No default limit: inspect writes nothing, and the number of chunks bounds the work. */
     const struct limit limit = {job->options->max_size.given, job->options->max_size.bytes, NULL};
     uint64_t tensors = 0;
     TRY(reading_open(reading, &job->input, job->options->threads, true));
@@ -323,7 +323,7 @@ static int inspect_tensors(struct job *job, struct source *source)
             bytes = bytes <= UINT64_MAX - tensor.count * width ? bytes + tensor.count * width : UINT64_MAX;
             if (bytes > limit_now(&limit))
                 return limit_refused(&limit, job->input.name, bytes);
-        } else if (source->archived) { /* which can be left where it is */
+        } else if (source->archived) { /* a tensor of an archive can be skipped */
             continue;
         }
         for (uint64_t remaining = tensor.count, n; remaining; remaining -= n) {
@@ -361,7 +361,7 @@ static int inspect_block(struct job *job)
     job->piece = malloc(BLOCK_PIECE * sizeof(uint64_t));
     if (!measured || !job->piece)
         return tool_nomem(job->input.name, "a piece of the block");
-    /* pieces are whole groups, whose records do not depend on other groups */
+    /* pieces are whole groups; records of groups are independent */
     struct pici_breakdown all = PICI_BREAKDOWN_INIT, all_by_value = PICI_BREAKDOWN_INIT, breakdown, by_value;
     uint64_t negative_zeros = 0, negative, packed, all_packed = hybrid_head(info.count);
     all.other_bytes = all_by_value.other_bytes = hybrid_head(info.count);
@@ -438,7 +438,7 @@ static int begin_compare(struct job *job)
     return job->compare ? TOOL_OK : tool_nomem(job->input.name, "the comparison");
 }
 
-/* Inspects a file, and makes the pictures of it that are wanted. */
+/* Inspects a file, and draws the requested pictures. */
 static int inspect_and_draw(struct job *job, struct output *png, struct output *svg)
 {
     const struct tool_options *const options = job->options;
@@ -479,7 +479,7 @@ static int inspect_one(const char *path, const struct tool_options *options, voi
     return status;
 }
 
-/* Adds an operand to the list, or the shards that are in it if it is a folder, which is open then. */
+/* Adds an operand to the list; for an open folder, adds its shards instead. */
 static int add_operand(const char *path, struct folder *folder, char ***args, int *nargs)
 {
     if (folder && !folder->made && !folder->index.shards)
@@ -509,8 +509,8 @@ static int add_operand(const char *path, struct folder *folder, char ***args, in
     return TOOL_OK;
 }
 
-/* Makes the list of operands in which folders are replaced by the shards in them; folders that cannot be read are left
- * out. The caller frees them. Returns the worst status. */
+/* Makes the list of operands, with folders replaced by their shards. Skips folders that cannot be read. The caller
+ * frees the list. Returns the worst status. */
 static int expand_folders(const struct tool_options *options, char ***args, int *nargs)
 {
     int worst = TOOL_OK;

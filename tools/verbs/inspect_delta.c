@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * picitool inspect --base: applies a delta to its base, a piece at a time, and shows of each tensor how it is stored,
- * how many elements changed, and how much shorter the delta could be (bound.h). Writes nothing. */
+ * picitool inspect --base: applies a delta to its base, a piece at a time. Shows for each tensor its form, its number
+ * of changed elements, and how much shorter the delta could be (bound.h). Writes nothing. */
 #define _POSIX_C_SOURCE 200809L
 #include <inttypes.h>
 #include <stdio.h>
@@ -47,8 +47,8 @@ static int not_base(const struct job *job, const struct pici_tensor_info *tensor
                     pici_parse_printable(name, sizeof name, tensor->name, tensor->name_len), what);
 }
 
-/* Makes count elements from the element `first` on: of the base at job->from, of the result at job->to. *valid: they
- * belong together, as far as this shows. */
+/* Makes `count` elements from element `first`: the base's at job->from, the result's at job->to. *valid becomes false
+ * if the delta does not fit these elements. */
 static int make_piece(struct job *job, const struct tensor_at *base, const struct pici_tensor_info *tensor,
                       uint64_t first, size_t count, struct pici_xxh64 *hash, bool *valid)
 {
@@ -73,7 +73,7 @@ static int make_piece(struct job *job, const struct tensor_at *base, const struc
     return status == PICI_E_NOMEM ? tool_nomem(job->input.name, "a small delta") : TOOL_OK;
 }
 
-/* Counts what changes in a tensor, piece by piece. */
+/* Counts the changes of a tensor, piece by piece. */
 static int count_pieces(struct job *job, struct bound *bound, enum delta_kind kind, const struct tensor_at *base,
                         const struct pici_tensor_info *tensor)
 {

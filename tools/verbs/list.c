@@ -18,30 +18,30 @@
 #include "term.h"
 #include "tool.h"
 
-enum { TYPE_TEXT = 16 }; /* the most characters shown, and one */
+enum { TYPE_TEXT = 16 }; /* maximum of shown characters + 1 */
 
 static uint64_t capped_sum(uint64_t sum, uint64_t more)
 {
     return sum <= UINT64_MAX - more ? sum + more : UINT64_MAX;
 }
 
-/* What list shows of a delta. */
+/* The properties of a delta that list shows. */
 struct listed_delta {
-    bool is_delta, whole; /* whole: tables and removed are set; not for a stream */
+    bool is_delta, whole; /* whole: tables and removed are set; false for a stream */
     struct delta tables;
     struct pici_attr removed;
 };
 
-/* What list shows of a file or a folder. */
+/* The properties of a file or folder that list shows. */
 struct listing {
-    struct report report; /* its sizes are elements and dense bytes only */
+    struct report report; /* its sizes have only elements and dense bytes */
     struct listed_delta delta;
     uint64_t chunks;
     char type[64]; /* of the original, or of a folder */
     bool other;    /* not a .pici file */
 };
 
-/* A .pt file may claim long tensors, with strides of 0. One has fewer than 2^64 bytes; their sum may have more. */
+/* A .pt file may claim long tensors, by strides of 0. Each has fewer than 2^64 bytes, but their sum may be larger. */
 static void count_elements(struct report *report, enum pici_dtype dtype, uint64_t count)
 {
     report->total.elements = capped_sum(report->total.elements, count);
@@ -64,7 +64,7 @@ static struct measured *add(struct report *report, const char *name, size_t size
     return measured;
 }
 
-/* Keeps what the original calls the type, where elements do not say it: there may be millions of tensors. */
+/* Keeps the original's name of the type only if the elements do not imply it: there may be millions of tensors. */
 static bool keep_meaning(struct measured *measured, const char *text, size_t size)
 {
     if (pici_npy_meaning_of(text, size, measured->dtype) == NPY_NUMBER)
@@ -81,7 +81,7 @@ static void count_stored(struct listing *listing, struct measured *measured, con
     listing->report.stored += measured->stored;
 }
 
-/* Adds a view of a tensor of a .pici file; stands: as the row that stands for that tensor, which has none. */
+/* Adds a view of a tensor of a .pici file. stands: its row also represents the tensor, which has no row. */
 static int add_view(struct listing *listing, struct reading *reading, const struct pici_tensor_info *tensor,
                     const struct pici_view *view, bool unnamed, bool stands)
 {
@@ -94,7 +94,7 @@ static int add_view(struct listing *listing, struct reading *reading, const stru
     view_text_of(text, sizeof text, view, tensor, unnamed);
     if (text[0] && !(measured->view = strdup(text)))
         return tool_nomem(reading->input->name, "the list of tensors");
-    listing->report.total = saved; /* which has, or gets, the elements of the storage */
+    listing->report.total = saved; /* it has the storage's elements already, or gets them below */
     if (!stands)
         return TOOL_OK;
     count_elements(&listing->report, tensor->dtype, tensor->count);
@@ -110,7 +110,7 @@ static void text_of_reference(char text[VIEW_TEXT], const struct reference *refe
              reference->shard);
 }
 
-/* Adds a tensor of a .pici file. described: the tensor itself, or that of a small delta which leads to it. */
+/* Adds a tensor of a .pici file. described: the tensor itself, or the tensor that a small delta leads to. */
 static int add_tensor(struct listing *listing, struct reading *reading, const struct pici_tensor_info *tensor,
                       const struct pici_tensor_info *described)
 {
@@ -147,8 +147,8 @@ static int add_tensor(struct listing *listing, struct reading *reading, const st
     return TOOL_OK;
 }
 
-/* Adds a tensor of a .pici file and its views. A storage without a name gets no row, but for that of the first view;
- * bytes between tensors get none. */
+/* Adds a tensor of a .pici file and its views. The first view's row represents an unnamed storage. Bytes between
+ * tensors get no row. */
 static int add_stored(struct listing *listing, struct reading *reading, const struct pici_tensor_info *tensor,
                       const struct pici_tensor_info *described, struct reading_views *views)
 {
@@ -165,7 +165,7 @@ static int add_stored(struct listing *listing, struct reading *reading, const st
     return row || views->unnamed ? TOOL_OK : add_tensor(listing, reading, tensor, described);
 }
 
-/* Reads the index, or all of a stream. delta: the tensors that small deltas lead to are shown; or NULL. */
+/* Reads the index, or a whole stream. delta: show the tensors that small deltas lead to; or NULL. */
 static int gather(struct listing *listing, struct reading *reading, const struct delta *delta)
 {
     struct reading_views views = {0};
@@ -185,7 +185,7 @@ static int gather(struct listing *listing, struct reading *reading, const struct
     }
 }
 
-/* Adds each tensor that the pickle of a .pt file names; several may be in one storage. */
+/* Adds each tensor in the pickle of a .pt file; several may share a storage. */
 static int gather_torch(struct archive *archive, struct report *report)
 {
     char view[256];
@@ -209,7 +209,7 @@ static int gather_torch(struct archive *archive, struct report *report)
     return TOOL_OK;
 }
 
-/* Whether gather_torch has listed what is in this part of the file. */
+/* Whether gather_torch has listed the content of this part. */
 static bool is_listed(const struct archive *archive, size_t part)
 {
     return archive->torch.count && part < archive->parts && archive->part[part].tensor != ARCHIVE_NONE;
@@ -369,7 +369,7 @@ static void list_print(const struct listing *listing)
         list_delta(&listing->delta);
 }
 
-/* Prints what was found. */
+/* Prints a listing. */
 static void list_show(struct inputs *inputs, const struct listing *listing)
 {
     if (inputs->options->json) {
@@ -380,7 +380,7 @@ static void list_show(struct inputs *inputs, const struct listing *listing)
     }
 }
 
-/* Adds the counts and the removed names of a delta to those of a folder. The caller frees total->removed.value. */
+/* Adds a delta's counts and removed names to those of a folder. The caller frees total->removed.value. */
 static int add_delta(struct listed_delta *total, const struct listed_delta *delta)
 {
     total->is_delta = total->is_delta || delta->is_delta;
@@ -398,7 +398,7 @@ static int add_delta(struct listed_delta *total, const struct listed_delta *delt
     return TOOL_OK;
 }
 
-/* Reads the descriptions of the tensors of one shard, which picitool made. */
+/* Reads the tensor descriptions of a shard that picitool made. */
 static int gather_opened(struct listing *listing, struct input *input, struct reading *reading,
                          struct listed_delta *delta)
 {
@@ -421,7 +421,7 @@ static int gather_made(struct listing *listing, const char *path)
     return status;
 }
 
-/* Reads the descriptions of all tensors of a folder. Of a checkpoint, folder_check has been called. */
+/* Reads the tensor descriptions of a folder. For a checkpoint, call folder_check first. */
 static int gather_folder(struct listing *listing, const struct folder *folder)
 {
     for (size_t i = 0; i < (folder->made ? folder->list.files : folder->files.count); i++) {
@@ -496,7 +496,7 @@ static int list_file(struct listing *listing, struct input *input, struct readin
     if (kind == READING_OTHER)
         TRY(looks_type(input, path, options, &looks));
     listing->other = kind == READING_OTHER && (options->type || options->dtype || looks != TYPE_RAW);
-    if (listing->other && input->regular && strcmp(path, "-") == 0) /* which is opened again */
+    if (listing->other && input->regular && strcmp(path, "-") == 0) /* the descriptor is read again */
         (void)lseek(input->fd, 0, SEEK_SET);
     if (listing->other)
         return gather_source(&listing->report, path, options);

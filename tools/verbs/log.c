@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * picitool log: logs of deltas, which pici/delta_log.h keeps. */
+ * picitool log: logs of deltas, by pici/delta_log.h. */
 #define _POSIX_C_SOURCE 200809L
 #include <dirent.h>
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include "pici/delta_log.h"
 #include "term.h"
 
-/* Finds the type of the base, and refuses what log append would. */
+/* Finds the type of the base, and rejects a base that log append would reject. */
 static int check_base(const char *path, const struct tool_options *options, enum tool_type *found)
 {
     struct input input;
@@ -44,7 +44,7 @@ int verb_log_init(const struct tool_options *options)
     if (options->pack && type == TYPE_RAW)
         return tool_usage(options->args[1], "log init --pack is for .safetensors, .gguf and .npy files");
     if (options->pack)
-        state_type = (enum pici_state_type)type; /* which tensors.c asserts */
+        state_type = (enum pici_state_type)type; /* tensors.c asserts that the values agree */
     enum pici_status status = pici_state_open(&state, options->args[1], (int)state_type, PICI_U8, reason);
     if (status)
         return tool_failed(options->args[1], status, reason);
@@ -60,7 +60,7 @@ int verb_log_init(const struct tool_options *options)
                                                   : tool_failed(options->args[0], status, reason);
 }
 
-/* The two states of a delta that is appended. */
+/* The two states of a delta to append. */
 struct pair {
     struct tensors base, next;
     struct pici_state *from, *to;
@@ -88,7 +88,7 @@ static int append(const struct tool_options *options, struct pici_log *delta_log
     return status;
 }
 
-/* Whether the log has been compacted since `delta_log` was opened: files that this one names may be gone then. */
+/* Whether the log has been compacted since `delta_log` was opened: then its files may be gone. */
 static bool compacted(const char *dir, const struct pici_log *delta_log)
 {
     struct pici_log_info then = PICI_LOG_INFO_INIT, now = PICI_LOG_INFO_INIT;
@@ -101,9 +101,9 @@ static bool compacted(const char *dir, const struct pici_log *delta_log)
     return now.first != then.first || now.base != then.base;
 }
 
-enum { AGAIN = -1 }; /* a status: nothing is done; do it with the log as it is now */
+enum { AGAIN = -1 }; /* a status: nothing was done; retry with the current log */
 
-/* Brings the file at `output` to the newest state. exists: there is such a file. */
+/* Updates the file at `output` to the newest state. exists: the file exists. */
 static int apply(const struct tool_options *options, const struct pici_log *delta_log, struct output *output,
                  bool exists)
 {
@@ -130,7 +130,7 @@ static int apply(const struct tool_options *options, const struct pici_log *delt
     return reason[0] ? tool_bad(NULL, "%s", reason) : TOOL_OK;
 }
 
-/* The bytes of the files in a folder: what the numbers in a manifest are measured by. */
+/* The bytes of the files in a folder, to check the numbers in a manifest against. */
 static int stored_bytes(const char *folder, uint64_t *bytes)
 {
     struct stat file_info;
@@ -145,7 +145,7 @@ static int stored_bytes(const char *folder, uint64_t *bytes)
     return TOOL_OK;
 }
 
-/* Writes the newest state to the file at `output`, which has so many bytes. */
+/* Writes the newest state, of `bytes` bytes, to the file at `output`. */
 static int write_newest(const struct tool_options *options, const struct pici_log *delta_log, struct output *output,
                         bool exists, uint64_t bytes)
 {
@@ -202,7 +202,7 @@ static int compact(const struct tool_options *options, struct pici_log *delta_lo
     return tool_failed(options->args[0], pici_log_compact(delta_log, &apply_options, reason), reason);
 }
 
-/* Opens the log, to write or to read, and does something with it. */
+/* Opens the log for writing or reading, and calls `work` with it. */
 static int with_log(const struct tool_options *options, int write,
                     int (*work)(const struct tool_options *, struct pici_log *))
 {

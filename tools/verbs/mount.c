@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * picitool mount: mount/mounted.h as a file system of libfuse, which asks by numbers of nodes, from 1 on. */
+ * picitool mount: serves mount/mounted.h as a file system through libfuse, which numbers nodes from 1. */
 #define _GNU_SOURCE
 #include "tool.h"
 
@@ -22,7 +22,7 @@
 #include "mount/mounted.h"
 #include "term.h"
 
-/* Nothing changes while it is mounted, so the kernel may keep what it has learnt. */
+/* Mounted files never change, so the kernel may cache everything. */
 static const double seconds_kept = 86400;
 enum { READ_AHEAD_MOST = 1 << 20, IDLE_THREADS_MOST = 16, BLOCK = 4096 };
 
@@ -58,7 +58,7 @@ static void look_up(fuse_req_t request, fuse_ino_t parent, const char *name)
     if (!node_of(request, parent, &folder))
         return;
     struct fuse_entry_param entry = {.attr_timeout = seconds_kept, .entry_timeout = seconds_kept};
-    if (mounted_find(mounted, folder, name, &node)) { /* else number 0: there is none, which is kept too */
+    if (mounted_find(mounted, folder, name, &node)) { /* else number 0 tells the kernel to cache the absence */
         entry.ino = node + 1;
         entry.attr = stat_of(mounted, node);
     }
@@ -75,7 +75,7 @@ static void get_attr(fuse_req_t request, fuse_ino_t number, struct fuse_file_inf
     fuse_reply_attr(request, &status, seconds_kept);
 }
 
-/* Adds an entry at the end of the list, unless there is no room for it. next: where the list goes on after it. */
+/* Appends an entry to the list, unless there is no room for it. next: the position after it. */
 static bool list(fuse_req_t request, char *room, size_t size, size_t *used, const char *name, size_t node, off_t next)
 {
     const struct stat status = stat_of(fuse_req_userdata(request), node);
@@ -86,7 +86,7 @@ static bool list(fuse_req_t request, char *room, size_t size, size_t *used, cons
     return true;
 }
 
-/* Places in the list: 0 and 1 for . and .., then 2 and more than the number of the node before. */
+/* Positions in the list: 0 and 1 for . and .., then the number of the previous node + 2. */
 static void read_dir(fuse_req_t request, fuse_ino_t number, size_t size, off_t from, struct fuse_file_info *file)
 {
     const struct mounted *const mounted = fuse_req_userdata(request);
@@ -131,7 +131,7 @@ static void read_node(fuse_req_t request, fuse_ino_t number, size_t size, off_t 
     (void)file;
     if (!node_of(request, number, &node))
         return;
-    /* all of it, since less would be the end of the file */
+    /* read everything: a shorter result would mean the end of the file */
     uint8_t *const buffer = malloc(size ? size : 1);
     const int error = buffer && from >= 0
                           ? mounted_read(fuse_req_userdata(request), node, buffer, (uint64_t)from, size, &received)
@@ -158,7 +158,7 @@ static void stat_all(fuse_req_t request, fuse_ino_t number)
 static void start(void *context, struct fuse_conn_info *connection)
 {
     (void)context;
-    connection->max_readahead = READ_AHEAD_MOST; /* lowered to what the kernel allows */
+    connection->max_readahead = READ_AHEAD_MOST; /* the kernel may lower it */
 }
 
 static const struct fuse_lowlevel_ops operations = {.init = start,
@@ -169,14 +169,14 @@ static const struct fuse_lowlevel_ops operations = {.init = start,
                                                     .read = read_node,
                                                     .statfs = stat_all};
 
-/* Whether one path is the other, or below it. */
+/* Whether `path` is `folder`, or below it. */
 static bool is_below(const char *path, const char *folder)
 {
     const size_t size = strlen(folder);
     return strncmp(path, folder, size) == 0 && (path[size] == 0 || path[size] == '/' || size == 1);
 }
 
-/* Refuses a folder that would hide what is mounted in it, or that is a part of that. */
+/* Rejects a mount point that would hide the mounted input, or that is inside it. */
 static int check_place(const char *from, const char *to)
 {
     struct stat status;
@@ -215,7 +215,8 @@ static int serve(struct fuse_session *session, const struct tool_options *option
     return result < 0 ? tool_bad(options->args[1], "%s", strerror(-result)) : TOOL_OK;
 }
 
-/* picitool's own handlers end the process at once: libfuse sets its own only where there are none. */
+/* Removes picitool's own handlers, which end the process at once: libfuse sets its handlers only where there are
+ * none. */
 static void free_signals(void)
 {
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
@@ -226,7 +227,7 @@ static void free_signals(void)
     }
 }
 
-/* Each file of a folder stays open. */
+/* Raises the limit of open files, since each file of a folder stays open. */
 static void allow_files(void)
 {
     struct rlimit files;

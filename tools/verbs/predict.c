@@ -14,9 +14,9 @@
 #include "suggest.h"
 #include "tool.h"
 
-/* ---- lists of the command line. Each function prints what is wrong, and returns TOOL_USAGE. */
+/* ---- lists of the command line. On an error, functions print the reason and return TOOL_USAGE. */
 
-/* One of a list with commas: *rest moves past it. */
+/* Takes a word from a list with commas, and moves *rest past it. */
 static int take_word(const char **rest, char *word, size_t capacity)
 {
     const size_t size = strcspn(*rest, ",");
@@ -55,7 +55,7 @@ static int put_number(uint64_t *numbers, int *count, uint64_t value, uint64_t le
     return 1;
 }
 
-/* "8,12,16", "2..4096" by doublings, "64K..4G/4" by factors of 4. */
+/* Parses "8,12,16", "2..4096" (doubling) or "64K..4G/4" (by factors of 4). */
 static int parse_numbers(const char *option, const char *list, uint64_t *numbers, int *count, uint64_t least,
                          uint64_t most)
 {
@@ -128,7 +128,7 @@ static int read_tune(struct predict *prediction, const char *path)
     return good ? TOOL_OK : tool_bad(name, "%s", reason);
 }
 
-/* Everything that was asked for, or its default. */
+/* Parses all options, or takes their defaults. */
 static int parse(struct predict *prediction, const struct tool_options *options)
 {
     const bool page = options->out != NULL;

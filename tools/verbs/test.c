@@ -19,7 +19,7 @@ static int check_delta(struct input *input, struct reading *reading, struct delt
     return is_delta ? reading_delta(reading, delta) : TOOL_OK;
 }
 
-/* Checks the rules of deltas, which takes random access, besides those of every file. */
+/* Checks the rules of deltas, by random access, in addition to the rules of every file. */
 static int test_delta(struct input *input)
 {
     struct reading reading;
@@ -56,7 +56,7 @@ static int test_block(struct input *input)
     return status;
 }
 
-/* Says that a file or folder is good. */
+/* Reports that a file or folder is good. */
 static void test_good(const char *name, uint64_t checked, double start, const struct tool_options *options)
 {
     if (term_talk() >= TERM_VERBOSE) {
@@ -74,10 +74,10 @@ static void test_good(const char *name, uint64_t checked, double start, const st
     }
 }
 
-/* A folder that is tested. */
+/* A folder under test. */
 struct tested {
     const struct folder *folder;
-    struct tool_options options; /* its threads: of one file */
+    struct tool_options options; /* with the threads for one file */
 };
 
 static int follow_all(struct reading *reading, struct input *input, const struct folder *folder, const char *shard)
@@ -105,7 +105,7 @@ static int test_references(const char *path, const struct folder *folder, const 
     return status;
 }
 
-/* Tests a shard that picitool made: the rules of its file, and that it is the file that the list names. */
+/* Tests a shard that picitool made: the rules of its file, and its sum in the list. */
 static int test_shard(const char *path, const struct tool_options *options, const struct folder_sum *want)
 {
     struct input input;
@@ -117,7 +117,7 @@ static int test_shard(const char *path, const struct tool_options *options, cons
     const int status = test_file(&input, options);
     progress_end(&progress);
     struct folder_sum sum = folder_input_sum(&input);
-    sum.bytes = input.bytes; /* reading at random has moved the position */
+    sum.bytes = input.bytes; /* random access has moved the position */
     input_close(&input);
     TRY(status);
     return folder_match(path, &sum, want);
