@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * dst + x in the arithmetic of a dtype. Elements are passed as bits. The rules are in formats/block.md, "Adding". Of
- * the hardware's floating-point instructions only addition is used, because its conversions lose NaN payloads. Infinity
- * minus infinity gives a NaN with a clear sign; the format does not specify its sign. */
+ * dst + x in the arithmetic of a dtype. Elements are passed as bits. The rules are in formats/block.md, "Adding".
+ * Addition is the only floating-point instruction in use, because the hardware's conversions lose NaN payloads.
+ * Infinity minus infinity gives a NaN with a clear sign; the format does not specify its sign. */
 #ifndef PICI_DEVICE_ADD_CUH
 #define PICI_DEVICE_ADD_CUH
 
@@ -11,8 +11,8 @@
 
 namespace pici {
 
-/* A floating-point format with the sign at bit SIGN, M mantissa bits, and this exponent BIAS. INF: infinities and
- * NaNs as in IEEE 754; otherwise the only special magnitude is all ones, a NaN (OCP's e4m3). */
+/* A floating-point format with the sign at bit SIGN, M mantissa bits, and this exponent BIAS. INF: infinities and NaNs
+ * as in IEEE 754. Otherwise the only special magnitude is all ones, a NaN (OCP's e4m3). */
 template <int SIGN, int M, int BIAS, bool INF> struct narrow_float {
     static constexpr uint32_t top = (1u << SIGN) - 1, implicit = 1u << M, all_ones = top + 1 - implicit;
     static constexpr uint32_t quiet = INF ? implicit >> 1 : 0;

@@ -18,8 +18,7 @@ enum : uint32_t { HEADER_BYTES = 48, CHECKSUM_AT = 40 };
 enum : uint32_t { FLAG_INDEX64 = 1, FLAG_CHECKSUM = 2, FLAG_ONE_LEVEL = 4 /* packed */ };
 constexpr uint32_t MAGIC = 0x49434950; /* P I C I */
 
-/* The rules of a block; pici_cuda_rule gives their names. Those of the header are in the order in which they are
- * checked. */
+/* The rules of a block; pici_cuda_rule gives their names. The header's rules are in the order of their checks. */
 enum rule : uint32_t {
     RULE_NONE,
     RULE_SIZE,
@@ -47,7 +46,7 @@ enum rule : uint32_t {
     RULE_CONTAINER,
     RULE_TOTAL,
     RULE_SIGNS,
-    RULE_SIGNS_VERSION, /* "version" too: version 2, of a block that cannot have it */
+    RULE_SIGNS_VERSION, /* also "version": version 2, but the block cannot have it */
     RULE_RUN,
     RULE_PLANES,
     RULE_CHOICE,
@@ -60,7 +59,7 @@ PICI_DEV_HOST int width_log2(unsigned dtype)
     return dtype < 1 || dtype > 14 ? -1 : (int)(UINT32_C(0x0fa5005e) >> 2 * (dtype - 1) & 3);
 }
 
-/* Is a valid dtype one of floats? */
+/* Is a valid dtype a float? */
 PICI_DEV_HOST bool is_float(unsigned dtype)
 {
     return dtype <= PICI_F8E5M2;
@@ -88,7 +87,7 @@ PICI_DEV_HOST unsigned unit_of(unsigned width_log2)
     return width_log2 <= 1 ? 4 : 2u << width_log2;
 }
 
-/* Has a format groups of tiles: is it hybrid or packed? */
+/* Does a format have groups of tiles: is it hybrid or packed? */
 PICI_DEV_HOST bool has_groups(unsigned format)
 {
     return format == PICI_HYBRID || format == PICI_PACKED;
@@ -282,7 +281,7 @@ PICI_DEV void store_index(uint8_t *index, unsigned width, uint64_t i, uint64_t v
  * specification has the greater number. So the maximum over all warps is the fault to report. */
 
 enum : uint64_t { FAULT_CHECKSUM = 0, FAULT_PADDING = 1, FAULT_BODY = 2 };
-enum : unsigned { /* the checks of a tile of pici, and of an entry of coo, in their order */
+enum : unsigned { /* the checks of a tile of bitmap, and of an entry of coo, in their order */
                   TILE_PAST_END = 0,
                   TILE_ENTRY = 1,
                   TILE_MORE = 2, /* more bits than nnz */
@@ -307,7 +306,7 @@ PICI_DEV uint64_t entry_fault(uint64_t i, unsigned stage)
     return fault(FAULT_BODY, i << 2 | stage);
 }
 
-/* The one of two faults that comes first in the order of the specification. */
+/* Of two faults, the one that comes first in the order of the specification. */
 PICI_DEV uint64_t first_fault(uint64_t one, uint64_t other)
 {
     return one > other ? one : other;
@@ -318,7 +317,7 @@ PICI_DEV int fault_status(uint64_t fault)
     return !fault ? PICI_OK : ~fault >> 62 == FAULT_CHECKSUM ? PICI_E_CHECKSUM : PICI_E_CORRUPT;
 }
 
-/* Where and why a block is not valid, as struct pici_fault. */
+/* Where and why a block is invalid, as struct pici_fault. */
 struct finding {
     uint32_t rule;
     uint64_t at, tile;
@@ -364,8 +363,7 @@ PICI_DEV finding explain(const block_view &view, uint64_t fault)
     return seen;
 }
 
-/* ---- XXH64 (seed 0) of a block, with zero as its checksum. The algorithm has four serial lanes, so this is slow
- * ---- */
+/* ---- XXH64 (seed 0) of a block, with zero as its checksum. Four serial lanes make it slow ---- */
 
 constexpr uint64_t XXH_1 = UINT64_C(0x9e3779b185ebca87), XXH_2 = UINT64_C(0xc2b2ae3d27d4eb4f),
                    XXH_3 = UINT64_C(0x165667b19e3779f9), XXH_4 = UINT64_C(0x85ebca77c2b2ae63),
@@ -381,7 +379,7 @@ PICI_DEV uint64_t xxh_round(uint64_t acc, uint64_t value)
     return rotl(acc + value * XXH_2, 31) * XXH_1;
 }
 
-/* Read this many bytes, at most 8, at any address. */
+/* Read `bytes` bytes, at most 8, at any address. */
 PICI_DEV uint64_t load_bytes(const uint8_t *p, unsigned bytes)
 {
     uint64_t value = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Functions in which one thread block works on a whole block: block_compress, block_decompress, block_scatter_add and
- * block_apply. Their parts are also used by the kernels of lib/cuda: they encode a partition of a bitmap or coo block,
- * or read a warp's share of a block. Part of pici/device.cuh. */
+ * Functions in which one thread block works on a whole block: block_compress, block_decompress, block_scatter_add
+ * and block_apply. The kernels of lib/cuda use their parts to encode a partition of a bitmap or coo block, or to
+ * read a warp's share of a block. Part of pici/device.cuh. */
 #ifndef PICI_DEVICE_BLOCKWIDE_CUH
 #define PICI_DEVICE_BLOCKWIDE_CUH
 
@@ -12,7 +12,7 @@
 
 namespace pici {
 
-/* Bytes of shared memory for a thread block of so many threads, to encode a block. */
+/* Bytes of shared memory to encode a block by `threads` threads. */
 template <class T> constexpr unsigned MAKE_BYTES(unsigned format, unsigned threads)
 {
     return (unsigned)sizeof(block_memory) + (format == PICI_PACKED   ? PACK_BYTES<T>(threads)
@@ -32,13 +32,13 @@ template <class T> PICI_DEV void warp_make_dense(const making<T> &work, uint64_t
         warp_dense<DECODE, void>(to, work.src, work.to.count, share, shares, work.base);
 }
 
-/* The number of values for which the block has room. */
+/* The number of values that fit into the block's memory. */
 template <class T> PICI_DEV uint64_t values_that_fit(const making<T> &work)
 {
     return work.cap > work.to.values_offset ? (work.cap - work.to.values_offset) / sizeof(T) : 0;
 }
 
-/* The number of partitions: a partition is as many tiles as the thread block has warps. */
+/* The number of partitions. A partition has as many tiles as the thread block has warps. */
 PICI_DEV uint64_t partitions(uint64_t count)
 {
     return tiles_of(count) / warps() + (tiles_of(count) % warps() != 0);
@@ -49,7 +49,7 @@ template <unsigned HOW, class T> PICI_DEV unsigned pack_rows_coo(uint8_t *stage,
     T *values = (T *)stage;
     uint16_t *places = (uint16_t *)(stage + TILE * sizeof(T));
     unsigned position = 0;
-    constexpr unsigned GROUP = held_tile<T>::holds ? (unsigned)ROWS : 8u; /* rows that are loaded before any is used */
+    constexpr unsigned GROUP = held_tile<T>::holds ? (unsigned)ROWS : 8u; /* rows loaded before any is used */
     PICI_UNROLL_1
     for (unsigned row = 0; row < ROWS; row += GROUP) {
         raw_pair<T> pair[GROUP];
@@ -71,7 +71,7 @@ template <unsigned HOW, class T> PICI_DEV unsigned pack_rows_coo(uint8_t *stage,
     return position;
 }
 
-/* Gather a tile's values and offsets at stage, in the order of the elements. Returns how many there are. */
+/* Gather a tile's values and offsets at stage, in element order. Returns their number. */
 template <class T> PICI_DEV unsigned tile_pack_coo(uint8_t *stage, const held_tile<T> &held)
 {
     unsigned count = 0;
@@ -80,14 +80,14 @@ template <class T> PICI_DEV unsigned tile_pack_coo(uint8_t *stage, const held_ti
     return count;
 }
 
-/* Encode one partition of a block, by all threads of a thread block. Returns the number of values up to its end. Values
- * that do not fit are counted, not written.
+/* Encode one partition of a block, by all threads of a thread block. Returns the number of values up to its end. Counts
+ * values that do not fit, but does not write them.
  *
  * prefix finds the number of values before the partition. The first warp calls prefix.publish(total) as soon as the
- * partition's values are counted, and later prefix.resolve(total), which returns the number.
+ * partition's values are counted. Later it calls prefix.resolve(total), which returns the number.
  *
- * There are two barriers. shared->count is written before the first and read between the two; shared->base is
- * written between the two and read after the second. So the next call may write both again. */
+ * There are two barriers. shared->count is written before the first and read between the two. shared->base is written
+ * between the two and read after the second. So the next call may write both again. */
 template <unsigned FORMAT, class T, class PREFIX>
 PICI_DEV uint64_t make_partition(const making<T> &work, uint64_t part, block_memory *shared, PREFIX &prefix)
 {
@@ -144,7 +144,7 @@ PICI_DEV uint64_t make_partition(const making<T> &work, uint64_t part, block_mem
     return base + total;
 }
 
-/* Called by one warp, once all values are written: write the padding and the header, or 48 zero bytes if the block does
+/* Called by one warp after all values are written: write the padding and the header, or 48 zero bytes if the block does
  * not fit. Returns the block's size, or 0. */
 template <class T> PICI_DEV uint64_t make_end(const making<T> &work, uint64_t nonzeros)
 {
@@ -158,8 +158,8 @@ template <class T> PICI_DEV uint64_t make_end(const making<T> &work, uint64_t no
     return fits ? view.block_bytes : 0;
 }
 
-/* Count the nonzeros in tiles share, share + shares, ... of n elements. Returns a lane's part of the sum. base and
- * by_value: as for tile_at. */
+/* Count the nonzeros in tiles share, share + shares, ... of n elements. Returns a lane's part of the sum. base,
+ * by_value: see tile_at. */
 template <class T>
 PICI_DEV uint64_t warp_count(const T *src, uint64_t n, uint64_t share, uint64_t shares, const T *base = nullptr,
                              bool by_value = false)
@@ -186,14 +186,14 @@ PICI_DEV uint64_t warp_count(const T *src, uint64_t n, uint64_t share, uint64_t 
 
 /* ---- reading a block by any number of warps ---- */
 
-/* What a warp found in its share of a block. */
+/* The result of a warp's share of a block. */
 struct found {
     uint64_t fault; /* a lane's */
     uint64_t nnz;   /* hybrid: nonzeros of its tiles; otherwise 0 */
 };
 
-/* Read a share of a packed block with a valid header, as warp_read, which does what the warp with share 0 does besides.
- * Not inlined, and parses the header again, so that other formats' readers do not pay for it. */
+/* Read a share of a packed block with a valid header, as warp_read does. It also does the extra checks of the warp with
+ * share 0. Not inlined, and parses the header again, so that other formats' readers do not pay for it. */
 template <reading DO, class SUM, class T>
 PICI_DEV_COLD found warp_packed(const uint8_t *block, uint64_t size, T *dst, uint64_t share, uint64_t shares,
                                 uint8_t *stage)
@@ -205,8 +205,8 @@ PICI_DEV_COLD found warp_packed(const uint8_t *block, uint64_t size, T *dst, uin
     return found{wrong, nonzeros};
 }
 
-/* Read share number `share` of `shares` of a block with a valid header, of elements as wide as T. With VERIFY, the
- * fault is the first of the share. The warp with share 0 checks the checksum and the padding of the index. */
+/* Read share number `share` of `shares` of a block with a valid header. Elements are as wide as T. With VERIFY, the
+ * result is the first fault of the share. The warp with share 0 checks the checksum and the padding of the index. */
 template <reading DO, class SUM, class T>
 PICI_DEV found warp_read(const block_view &view, T *dst, uint64_t share, uint64_t shares, uint8_t *stage)
 {
@@ -257,8 +257,8 @@ PICI_DEV found warp_read(const block_view &view, T *dst, uint64_t share, uint64_
     return found{wrong, nonzeros};
 }
 
-/* The first fault of a block. first: the first of the faults that its warps found. nonzeros: the sum of the nonzeros
- * that they found. */
+/* The first fault of a block. first: the first of the faults that its warps found. nonzeros: the sum of their
+ * nonzeros. */
 PICI_DEV uint64_t whole_fault(const block_view &view, uint64_t first, uint64_t nonzeros)
 {
     if (first || !has_groups(view.format))
@@ -360,7 +360,7 @@ PICI_DEV uint64_t block_compress(void *block, uint64_t cap, const T *src, uint64
     return len;
 }
 
-/* Check a block, and decode it to the count elements at dst, or add it to them, as DO says. block_decompress,
+/* Check a block. Depending on DO, decode it to the count elements at dst, or add it to them. block_decompress,
  * block_scatter_add and block_apply call this.
  *   dst     [count elements]     aligned to their width; unspecified unless the status is PICI_OK
  *   block   [size bytes]      aligned to 16; any bytes

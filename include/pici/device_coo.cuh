@@ -8,7 +8,7 @@
 
 namespace pici {
 
-/* The first entry at this position or a later one. If the block is invalid because positions do not rise, any entry. */
+/* The first entry at this position or a later one. Any entry if the block is invalid because positions do not rise. */
 PICI_DEV uint64_t warp_lower_bound(const block_view &view, uint64_t position)
 {
     uint64_t low = 0, count = view.nnz; /* the result is in [low, low + count] */
@@ -19,7 +19,7 @@ PICI_DEV uint64_t warp_lower_bound(const block_view &view, uint64_t position)
         const unsigned parts = below == hw::ALL ? LANES : hw::ffs(~below) - 1;
         if (step == 1)
             return low + parts;
-        /* the part that has the result, without its last entry; or the rest after the last whole part */
+        /* continue in the part with the result, without its last entry, or in the rest after the last whole part */
         low += parts * step;
         count -= parts * step;
         count = count < step - 1 ? count : step - 1;
@@ -28,7 +28,7 @@ PICI_DEV uint64_t warp_lower_bound(const block_view &view, uint64_t position)
 }
 
 /* Decode tiles [tile_number, end) of a coo block. Each is built in shared memory and written whole. Checks the entries
- * that it reads, and that no entry of these tiles is missed. Returns a fault, which need not be the first. */
+ * that it reads, and that it misses no entry of these tiles. Returns a fault, not always the first. */
 template <class T>
 PICI_DEV uint64_t warp_coo_decode(const block_view &view, uint64_t tile_number, uint64_t end, T *dst, uint8_t *stage)
 {
@@ -63,7 +63,7 @@ PICI_DEV uint64_t warp_coo_decode(const block_view &view, uint64_t tile_number, 
     return i == stop ? 0 : entry_fault(i, COO_RISING);
 }
 
-/* Check each entry, and with ADD add it: the part of warp `share` of `shares`. Returns a fault; a lane's. */
+/* Check each entry and, with ADD, add it: the part of warp `share` of `shares`. Returns a lane's fault. */
 template <reading DO, class SUM, class T>
 PICI_DEV uint64_t warp_coo_entries(const block_view &view, T *dst, uint64_t share, uint64_t shares)
 {

@@ -8,7 +8,7 @@
 
 namespace pici {
 
-/* apply(d, x) of each pair of elements in two words. */
+/* apply(d, x) for each pair of elements in two words. */
 template <class T, class F> PICI_DEV uint64_t map_word(uint64_t d, uint64_t x, F apply)
 {
     uint64_t result = 0;
@@ -28,8 +28,8 @@ template <class SUM, class T> PICI_DEV raw128 dense_quad(raw128 d, raw128 other)
     return map_quad<T>(d, other, [](T old, T add) { return add ? SUM::sum(old, add) : old; });
 }
 
-/* The part of n elements that can be stored by 16 bytes: all but `before` elements, and those after `count` quads. From
- * src and base quads are read at any alignment; bytes of the word of 4 bytes in which they end are then read too. */
+/* The part of n elements that 16-byte stores can write: `count` quads after the first `before` elements. Quads are read
+ * from src and base at any alignment. This also reads the rest of the 4-byte word in which they end. */
 template <class T> struct dense_quads {
     uint64_t before, count;
     bool aligned; /* src and base too */
@@ -89,9 +89,8 @@ PICI_DEV void warp_quads(T *dst, const T *src, const T *base, uint64_t count, ui
     }
 }
 
-/* Copy n elements from src to dst, or with ADD add those that are nonzero: the part of warp `share` of `shares`. base:
- * null, or elements with which the copied ones are XORed; with ADD it must be null. BY_VALUE: copy -0.0 as +0.0; there
- * is no base. */
+/* Copy n elements from src to dst, or with ADD add the nonzero ones: the part of warp `share` of `shares`. base: null,
+ * or elements to XOR with the copied ones; with ADD it must be null. BY_VALUE: copy -0.0 as +0.0; there is no base. */
 template <reading DO, class SUM, bool BY_VALUE = false, class T>
 PICI_DEV void warp_dense(T *dst, const T *src, uint64_t n, uint64_t share, uint64_t shares, const T *base = nullptr)
 {

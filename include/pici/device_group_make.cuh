@@ -9,15 +9,15 @@
 
 namespace pici {
 
-/* The beginning of a thread block's shared memory, aligned to 16. After it comes a stage for each warp or, for
- * encoding hybrid, a made_tile for each tile of a group; for encoding packed, the parts of struct pack_memory. */
+/* The beginning of a thread block's shared memory, aligned to 16. A stage for each warp follows. Encoders
+ * have other parts there: for hybrid a made_tile for each tile of a group, for packed those of struct pack_memory. */
 struct alignas(16) block_memory {
     uint64_t base, ticket, fault, nnz;
     uint32_t count[LANES]; /* of values, for each warp; hybrid and packed: for each tile */
-    uint32_t sign[LANES];  /* encoding these: the sign descriptor of each tile that keeps signs */
+    uint32_t sign[LANES];  /* encoding hybrid, packed: the sign descriptor of each tile that keeps signs */
 };
 
-/* Bytes of shared memory for a thread block of so many threads, to read a block. */
+/* Bytes of shared memory to read a block by `threads` threads. */
 template <class T> constexpr unsigned READ_BYTES(unsigned threads)
 {
     return (unsigned)sizeof(block_memory) + threads / LANES * READ_STAGE_BYTES<T>;
@@ -38,7 +38,7 @@ template <unsigned BYTES> PICI_DEV uint8_t *stage_of(block_memory *memory)
     return (uint8_t *)(memory + 1) + warp() * BYTES;
 }
 
-/* A block that is being encoded. */
+/* A block being encoded. */
 template <class T> struct making {
     const T *src;
     uint8_t *block;
@@ -46,8 +46,8 @@ template <class T> struct making {
     /* format, dtype, count, of flags FLAG_ONE_LEVEL, and the layout: for bitmap, hybrid and packed that of a block
      * without values; for coo set once nnz is known */
     block_view to;
-    const T *base = nullptr; /* or elements with which those at src are XORed */
-    bool by_value = false;   /* -0.0 is encoded as +0.0; not with a base */
+    const T *base = nullptr; /* or elements to XOR with those at src */
+    bool by_value = false;   /* encode -0.0 as +0.0; not with a base */
 };
 
 /* A tile of the elements to encode. */
@@ -63,14 +63,14 @@ struct group_end {
     bool signs; /* the group has a tile that keeps signs */
 };
 
-/* What the layout of a record needs of a tile: its nonzeros, with TILE_FULL and TILE_KEEPS, and the sign descriptor if
- * it keeps signs. */
+/* The data of a tile for the layout of a record: its nonzeros, with TILE_FULL and TILE_KEEPS, and the sign descriptor
+ * if it keeps signs. */
 struct surveyed {
     uint32_t count, sign;
 };
-constexpr uint32_t TILE_FULL = 1u << 31, TILE_KEEPS = 1u << 30; /* it has a run of 256 nonzeros; it keeps signs */
+constexpr uint32_t TILE_FULL = 1u << 31, TILE_KEEPS = 1u << 30; /* has a run of 256 nonzeros; keeps signs */
 
-/* Read a tile of the elements, by a warp. *to is as tile_survey leaves it. keep: as there. */
+/* Called by a warp: read a tile of the elements. *to is as after tile_survey. keep: see tile_survey. */
 template <class T> PICI_DEV surveyed survey(made_tile *to, const making<T> &work, uint64_t tile, bool keep = true)
 {
     dense_tile<const T> dense = source_tile(work, tile);
@@ -90,7 +90,7 @@ template <class T> PICI_DEV surveyed survey(made_tile *to, const making<T> &work
     return result;
 }
 
-/* Lay out the record of the group whose first tile is `first`. survey: of the lane's tile. Returns the result of
+/* Lay out the record of the group whose first tile is `first`. survey: the lane's tile. Returns the result of
  * group_lay. */
 template <bool PACKED = false, class T>
 PICI_DEV uint32_t group_from(group &made_group, const making<T> &work, uint64_t first, const surveyed &survey)
@@ -109,14 +109,14 @@ PICI_DEV uint32_t group_from(group &made_group, const making<T> &work, uint64_t 
     return group_lay<PACKED>(made_group, elements, LOG2<T>);
 }
 
-/* Where the record is that begins after so many units. */
+/* The address of the record that begins after `units` units. */
 template <class T> PICI_DEV uint8_t *record_at(const making<T> &work, uint64_t units)
 {
     return work.block + work.to.body_offset + units * record_unit(work.to.format, LOG2<T>);
 }
 
-/* Write a group's entry of the directory and, if the record fits, its descriptors and its padding, by a warp. It does
- * not write run descriptors. base: units before the record; bytes: its size. */
+/* Called by a warp: write a group's entry of the directory and, if the record fits, its descriptors and its padding.
+ * Does not write run descriptors. base: units before the record. bytes: its size. */
 template <class T>
 PICI_DEV void group_head(const making<T> &work, uint64_t number, const group &made_group, uint64_t base, uint32_t bytes,
                          bool fits)
@@ -144,8 +144,8 @@ PICI_DEV void group_head(const making<T> &work, uint64_t number, const group &ma
         hw::store(record + pad, (uint8_t)0);
 }
 
-/* Write tile i of a group to its record, by a warp. *tile is as tile_payload leaves it, and may be used again at once.
- * first: the group's first tile. */
+/* Called by a warp: write tile i of a group to its record. *tile is as after tile_payload, and may be used again at
+ * once. first: the group's first tile. */
 template <class T>
 PICI_DEV void group_tile(const making<T> &work, uint64_t first, const group &made_group, uint8_t *record, unsigned i,
                          made_tile *tile)
@@ -163,8 +163,9 @@ PICI_DEV void group_tile(const making<T> &work, uint64_t first, const group &mad
         tile_write(payload, (T *)values, tile, dense, container, count);
 }
 
-/* Survey the tiles of a group whose first tile is `first`, by all threads of a thread block; each warp takes a tile at
- * a time. made(i): where tile i goes; keep: as in tile_survey. There is one barrier. Returns the lane's tile. */
+/* Called by all threads of a thread block: survey the tiles of the group whose first tile is `first`. Each warp takes a
+ * tile at a time. made(i): destination of tile i. keep: see tile_survey. There is one barrier. Returns the lane's
+ * tile. */
 template <class T, class MADE>
 PICI_DEV surveyed survey_group(block_memory *shared, const making<T> &work, uint64_t first, unsigned tiles, MADE made,
                                bool keep)
@@ -182,8 +183,8 @@ PICI_DEV surveyed survey_group(block_memory *shared, const making<T> &work, uint
     return lane < tiles ? surveyed{hw::get(&shared->count[lane]), hw::get(&shared->sign[lane])} : surveyed{0, 0};
 }
 
-/* Encode group `number` of a hybrid block, by all threads of a thread block; each warp takes a tile at a time.
- * prefix counts units of records; it and the two barriers are as in make_partition. A record that does not fit is
+/* Called by all threads of a thread block: encode group `number` of a hybrid block. Each warp takes a tile at a time.
+ * prefix counts units of records; prefix and the two barriers are as in make_partition. A record that does not fit is
  * not written. */
 template <class T, class PREFIX>
 PICI_DEV group_end make_group(const making<T> &work, uint64_t number, block_memory *shared, PREFIX &prefix)
@@ -211,7 +212,7 @@ PICI_DEV group_end make_group(const making<T> &work, uint64_t number, block_memo
     uint8_t *const record = record_at(work, base);
     if (warp() == 0)
         group_head(work, number, made_group, base, bytes, fits);
-    /* backwards, since tiles read last are most likely still in a cache; i wraps around below 0, which ends the loop */
+    /* backwards, since the last tiles read are most likely still cached; i wraps around below 0, which ends the loop */
     PICI_UNROLL_1
     for (unsigned i = warp() + ((tiles - warp() + warps() - 1) / warps() - 1) * warps(); fits && i < tiles;
          i -= warps())
@@ -219,8 +220,8 @@ PICI_DEV group_end make_group(const making<T> &work, uint64_t number, block_memo
     return group_end{end, nonzeros, made_group.signs != 0};
 }
 
-/* Complete the layout of a hybrid or packed block from the units of all records and the number of nonzeros. signs: a
- * tile keeps signs. */
+/* Complete the layout of a hybrid or packed block. units: of all records. nonzeros: of the block. signs: a tile keeps
+ * signs. */
 template <class T> PICI_DEV void end_of_groups(making<T> &work, uint64_t units, uint64_t nonzeros, bool signs)
 {
     work.to.version = signs ? (uint32_t)VERSION_SIGNS : 1;

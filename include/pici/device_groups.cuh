@@ -13,13 +13,13 @@ namespace pici {
 
 /* ---- the bytes that a tile adds to a record ---- */
 
-/* If it stores its negative zeros. */
+/* Bytes of a tile that stores its negative zeros. */
 PICI_DEV unsigned cost_of(unsigned count, unsigned elements, unsigned width_log2, bool full)
 {
     return container_cost(container_of(count, elements, width_log2, full), count, elements, width_log2);
 }
 
-/* If it keeps their signs. */
+/* Bytes of a tile that keeps the signs of its zeros. */
 PICI_DEV unsigned cost_with_signs(unsigned count, bool full, const tile_signs &signs, unsigned width_log2)
 {
     return container_cost_signs(container_of_signs(count, full), count, signs_bytes(signs), width_log2);
@@ -61,8 +61,8 @@ PICI_DEV uint32_t sign_descriptor_at(const group &made_group, unsigned i)
            SIGN_DESCRIPTOR * hw::popc(made_group.signs & ((1u << i) - 1));
 }
 
-/* Lay out a record. Each lane has set n, container, keeps and sign for its tile. elements: elements of the lane's tile.
- * Returns the record's size in bytes. For PACKED, this is the size of a hybrid block's record of the same tiles, and
+/* Lay out a record. Each lane has set n, container, keeps and sign for its tile. elements: of the lane's tile. Returns
+ * the record's size in bytes. With PACKED, it is the size of a hybrid block's record of the same tiles, and
  * group_lay_runs completes the layout. */
 template <bool PACKED = false> PICI_DEV uint32_t group_lay(group &made_group, unsigned elements, unsigned width_log2)
 {
@@ -75,7 +75,7 @@ template <bool PACKED = false> PICI_DEV uint32_t group_lay(group &made_group, un
     const uint32_t payload = some ? container_payload(made_group.container, made_group.n) : 0,
                    signs = made_group.keeps ? signs_bytes(made_group.sign) : 0;
     const uint32_t stored = (some ? container_stored(made_group.container, made_group.n, elements) : 0) << width_log2;
-    /* three sums in one scan: those of payloads and of signs are below 2^16 */
+    /* three sums in one scan: payloads and signs sum to less than 2^16 */
     const uint64_t each = (uint64_t)stored << 32 | signs << 16 | payload;
     const uint64_t before = warp_scan(each), all = hw::shfl(before + each, LANES - 1);
     const uint32_t rest = (1u << width_log2) - 1, unit = unit_of(width_log2);
@@ -107,8 +107,8 @@ PICI_DEV unsigned run_values(const group &made_group, unsigned i)
     return left < RUN_MOST ? left : (unsigned)RUN_MOST;
 }
 
-/* Complete the layout of a packed block's record. bytes: of the run that has the lane's number, or 0; a lane's. Returns
- * the record's size in bytes. */
+/* Complete the layout of a packed block's record. bytes: a lane's, the size of the run with the lane's number, or 0.
+ * Returns the record's size in bytes. */
 PICI_DEV uint32_t group_lay_runs(group &made_group, uint32_t bytes, unsigned width_log2)
 {
     const uint32_t before = warp_scan(bytes), unit = fmt_unit_packed(width_log2);
@@ -117,8 +117,8 @@ PICI_DEV uint32_t group_lay_runs(group &made_group, uint32_t bytes, unsigned wid
     return made_group.bits ? (made_group.values + made_group.stored + unit - 1) & ~(unit - 1) : 0;
 }
 
-/* Offset of the lane's byte of the padding before or after a record's values; 0 if the lane has none. bytes: of the
- * record. */
+/* Offset of the lane's byte of the padding before or after a record's values; 0 if the lane has none. bytes: the
+ * record's size. */
 PICI_DEV uint32_t padding_byte(const group &made_group, uint32_t bytes)
 {
     const unsigned lane = hw::lane(), half = LANES / 2;
@@ -128,9 +128,9 @@ PICI_DEV uint32_t padding_byte(const group &made_group, uint32_t bytes)
 }
 
 /* The checks of a group, in their order. Faults of hybrid and packed are ordered by group, then by these stages, then
- * by tile or run. A fault of a tile also has the rule, and the index of the offset, row or value; one of a run has the
- * rule and, if that is "padding", the lane that has the byte. The bits for the number of the group are enough for a
- * directory of 512 GiB. */
+ * by tile or run. A tile's fault also has the rule, and the index of the offset, row or value. A run's fault has the
+ * rule and, for "padding", the lane that has the byte. The bits for the group's number are enough for a directory of
+ * 512 GiB. */
 enum group_stage : unsigned {
     GROUP_FIRST, /* entry 0 of the directory; for the number after the last group: the total of nonzeros */
     GROUP_ENTRY, /* the next group's entry of the directory; for that number: no tile keeps signs, in version 2 */
@@ -144,7 +144,7 @@ enum group_stage : unsigned {
     GROUP_RUN_BODY,    /* packed: a run */
     GROUP_TILE
 };
-enum : unsigned { /* where the parts of such a fault are */
+enum : unsigned { /* positions of the parts of such a fault */
                   FAULT_GROUP_AT = 26,
                   FAULT_STAGE_AT = 22,
                   FAULT_TILE_AT = 17,
@@ -158,7 +158,7 @@ PICI_DEV uint64_t group_fault(uint64_t number, unsigned stage, unsigned tile = 0
                                  rule << FAULT_RULE_AT | sub);
 }
 
-/* Is the descriptor of a tile of so many elements not valid? Sets the lane's n, container, keeps and full. */
+/* Is the descriptor of a tile of `elements` elements invalid? Sets the lane's n, container, keeps and full. */
 PICI_DEV bool bad_descriptor(group &made_group, unsigned first, unsigned second, unsigned elements, unsigned width_log2,
                              bool version2)
 {
@@ -189,7 +189,7 @@ PICI_DEV hybrid_view hybrid_of(const block_view &view)
                        view.format == PICI_PACKED ? view.dtype | (view.flags & FLAG_ONE_LEVEL ? ONE_LEVEL : 0u) : 0u};
 }
 
-/* Read the descriptor of run i of a group, which has n values. False if it breaks the rule "run". */
+/* Read the descriptor of run i of a group into `run`. Returns false if it breaks the rule "run". */
 PICI_DEV bool run_said(fmt_run &run, const group &made_group, unsigned i, unsigned packed, unsigned width_log2)
 {
     const fmt_kind kind = fmt_kind_of(packed % ONE_LEVEL);
@@ -200,8 +200,8 @@ PICI_DEV bool run_said(fmt_run &run, const group &made_group, unsigned i, unsign
     return fmt_run_read(&run, descriptor, run_values(made_group, i), &kind, width_log2, packed >= ONE_LEVEL) != 0;
 }
 
-/* Read the run descriptors of a group of a packed block, and complete the layout of its record. bytes: of the record.
- * Returns a fault. */
+/* Read the run descriptors of a group of a packed block, and complete the layout of its record. bytes: the record's
+ * size. Returns a fault. */
 PICI_DEV uint64_t group_open_runs(group &made_group, unsigned packed, unsigned width_log2, uint64_t number,
                                   uint64_t bytes)
 {

@@ -11,17 +11,17 @@
 #ifndef PICI_DEVICE_HW
 
 #define PICI_DEV static __device__ __forceinline__      /* a function for the device */
-#define PICI_DEV_COLD static __device__ __noinline__    /* one that is rarely called and needs many registers */
+#define PICI_DEV_COLD static __device__ __noinline__    /* rarely called, and needs many registers */
 #define PICI_DEV_HOST static __host__ __device__ inline /* for both */
 #define PICI_DEV_MEMBER __device__ __forceinline__
-#define PICI_DEV_TABLE static __device__ const /* an array that does not change */
+#define PICI_DEV_TABLE static __device__ const /* a constant array */
 #define PICI_UNROLL _Pragma("unroll")
 #define PICI_UNROLL_4 _Pragma("unroll 4")
 #define PICI_UNROLL_1 _Pragma("unroll 1")
 
 namespace pici {
 
-/* 16 bytes that are loaded and stored at once: two elements of 8 bytes, or several narrower ones. */
+/* 16 bytes for one load or store: two elements of 8 bytes, or several narrower ones. */
 struct alignas(16) raw128 {
     uint64_t lo, hi;
 };
@@ -126,8 +126,8 @@ template <class T> PICI_DEV void put(T *address, T value)
     *address = value;
 }
 
-/* All lanes of a warp pass here. Does nothing; an emulator that counts bank conflicts can tell by it which lanes'
- * accesses are one instruction. */
+/* All lanes of a warp pass here. Does nothing on a GPU. From it, an emulator that counts bank conflicts knows which
+ * lanes' accesses are one instruction. */
 PICI_DEV void in_step()
 {
 }
@@ -221,8 +221,8 @@ PICI_DEV void store(raw128 *address, raw128 value)
     *(ulonglong2 *)address = make_ulonglong2(value.lo, value.hi);
 }
 
-/* Copy a word of 4, 8 or 16 bytes from device memory to shared memory. It is there after copy_async_wait() of this
- * thread; and for others after a barrier that follows. */
+/* Copy a word of 4, 8 or 16 bytes from device memory to shared memory. This thread can read it after copy_async_wait(),
+ * and others after the next barrier. */
 template <class T> PICI_DEV void copy_async(T *target, const T *from)
 {
     const unsigned address = (unsigned)__cvta_generic_to_shared(target);
@@ -254,7 +254,7 @@ PICI_DEV void atomic_max(uint64_t *address, uint64_t value)
     atomicMax((unsigned long long *)address, (unsigned long long)value);
 }
 
-/* A word that is used by several thread blocks. The access orders no other memory. */
+/* A word that several thread blocks use. The access orders no other memory. */
 PICI_DEV uint64_t load_relaxed(const uint64_t *address)
 {
     uint64_t value;
@@ -267,7 +267,8 @@ PICI_DEV void store_relaxed(uint64_t *address, uint64_t value)
     asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
 
-/* A word that others updated or stored as above: its last value. All of that precedes this load, by fences. */
+/* The final value of a word that others updated or stored as above. Fences order all of their updates before this
+ * load. */
 PICI_DEV uint64_t load_settled(const uint64_t *address)
 {
     return load_relaxed(address);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Reading the tiles of hybrid and packed blocks by warps. A tile's bits and offsets are in the order of its elements.
- * So a ballot gives half a word, and the lanes of a row access neighbouring places in shared memory. Part of
+ * Reading the tiles of hybrid and packed blocks by warps. A tile's bits and offsets are in element order. So a ballot
+ * gives half a word, and the lanes of a row access neighbouring places in shared memory. Part of
  * pici/device.cuh. Specifications: formats/hybrid.md, formats/packed.md. */
 #ifndef PICI_DEVICE_HYBRID_CUH
 #define PICI_DEVICE_HYBRID_CUH
@@ -12,21 +12,21 @@ namespace pici {
 
 /* ---- reading a tile ---- */
 
-/* A reader's stage holds a tile's values. For hybrid it also holds the words of a bitvector, at the end of the room
- * for values: a tile with so many values would be raw. After that come the numbers of values before each half of a
- * word, or for bitmap the bits and entries of the next tile. Last come two open runs of a packed block. To verify a
- * block, the stage has only these. */
+/* A reader's stage holds a tile's values. For hybrid, the end of their room also holds the words of a bitvector: a tile
+ * that needs the whole room would be raw. Then come the numbers of values before each half of a word, or for bitmap the
+ * bits and entries of the next tile. Last come two open runs of a packed block. To verify a block, the stage has only
+ * these. */
 constexpr unsigned VERIFY_STAGE_BYTES = 2 * sizeof(opened_run);
 template <class T> constexpr unsigned READ_STAGE_BYTES = STAGE_BYTES<T> + AHEAD_BYTES + VERIFY_STAGE_BYTES;
 static_assert(VERIFY_STAGE_BYTES % 16 == 0 && (STAGE_BYTES<uint8_t> + AHEAD_BYTES) % 16 == 0, "all are aligned");
 static_assert(AHEAD_BYTES >= 2 * ROWS * 2, "either has room");
 template <class T> constexpr unsigned STAGED_ROWS = STAGE_BYTES<T> - TILE_BITS_BYTES;
 
-/* The interface of by_columns for a tile whose words are rows: the values of a row follow one another. */
+/* The interface of by_columns for a tile whose words are rows. The values of a row are consecutive. */
 template <class T> struct by_rows {
     static constexpr unsigned SCATTER = 16, ADD = by_columns<T>::ADD;
     const T *values;       /* staged */
-    const uint32_t *half;  /* the half of row 0's word that has the lane's pair */
+    const uint32_t *half;  /* the half of row 0's word with the lane's pair */
     const uint16_t *ranks; /* the number of values before that half */
     unsigned row;
 
@@ -55,8 +55,8 @@ template <class T> struct by_rows {
     }
 };
 
-/* Put the lane's two rows, and the numbers of values before each half of them, where by_rows reads them. before:
- * values before the lane's rows; a lane's. */
+/* Store the lane's two rows, and the numbers of values before each half of them, where by_rows reads them. before: a
+ * lane's, the number of values before the lane's rows. */
 template <class T> PICI_DEV void stage_rows(uint8_t *stage, const columns &words, unsigned before)
 {
     uint64_t ranks = 0;
@@ -104,40 +104,39 @@ struct tile_of_group {
     const uint8_t *payload, *values;
     unsigned n, container, len;
     bool full;  /* see struct group */
-    bool keeps; /* it keeps signs, and the following is set */
+    bool keeps; /* it keeps signs, and the next members are set */
     tile_signs sign;
     const uint8_t *signs;
 };
 
-/* The lane's two rows of the bitvector at from, which may have any alignment. */
+/* The lane's two rows of the bitvector at `from`, at any alignment. */
 PICI_DEV columns load_rows(const uint8_t *from)
 {
     const raw128 words = load_unaligned(from + 16 * hw::lane());
     return columns{{words.lo, words.hi}};
 }
 
-/* Has a tile of these rows a run of 256 nonzeros? */
+/* Does a tile of these rows have a run of 256 nonzeros? */
 PICI_DEV bool has_run(const columns &words)
 {
     const unsigned ones = hw::ballot((words.word[0] & words.word[1]) == UINT64_MAX);
     return (ones & ones >> 1 & 0x55555555) != 0;
 }
 
-/* The rule that a tile breaks, or RULE_NONE, and the index of the offset, row or value. */
+/* The rule that a tile breaks, or RULE_NONE; and the index of the offset, row or value. */
 struct tile_breach {
     unsigned rule, sub;
 };
 
-/* Read a tile with a list of offsets. With DECODE its elements are left at stage. FROM: plain_values or
- * packed_values. */
+/* Read a tile with a list of offsets. With DECODE, leave its elements at stage. FROM: plain_values or packed_values. */
 template <reading DO, class SUM, class T, class FROM>
 PICI_DEV tile_breach list_read(const tile_of_group &tile, T *dst, uint8_t *stage, const FROM &from)
 {
-    constexpr unsigned GROUP = 2; /* offsets in flight, for each lane */
+    constexpr unsigned GROUP = 2; /* offsets in flight per lane */
     const unsigned lane = hw::lane();
     const bool eight = tile.container == PICI_OFFSETS8;
     unsigned end = 0;                 /* a lane's: offsets up to the end of its run */
-    unsigned next = 0, zero = tile.n; /* the least offset that may come next; the index of the first zero */
+    unsigned next = 0, zero = tile.n; /* the least valid next offset; the index of the first zero */
     if (eight) {
         const unsigned count = lane < RUNS ? hw::load(tile.payload + lane) : 0;
         end = warp_scan(count) + count;
@@ -164,7 +163,7 @@ PICI_DEV tile_breach list_read(const tile_of_group &tile, T *dst, uint8_t *stage
         PICI_UNROLL
         for (unsigned k = 0; k < GROUP; k++) {
             const unsigned i = first + k * LANES;
-            if (eight) { /* its run is the first that ends after it */
+            if (eight) { /* its run is the first one that ends after it */
                 unsigned run = 0;
                 PICI_UNROLL
                 for (unsigned step = RUNS / 2; step; step /= 2)
@@ -196,7 +195,7 @@ PICI_DEV tile_breach list_read(const tile_of_group &tile, T *dst, uint8_t *stage
     return zero < tile.n ? tile_breach{RULE_STORED_ZERO, zero} : tile_breach{RULE_NONE, 0};
 }
 
-/* Check the words of a tile with a bitvector, whose `count` bits are set: all checks but those of the values. */
+/* Check the words of a tile with a bitvector, except the values. count: the number of set bits. */
 PICI_DEV tile_breach check_rows(const tile_of_group &tile, const columns &words, unsigned count)
 {
     /* exist: elements that exist from the lane's first row on */
@@ -236,8 +235,8 @@ template <class T, class ELEMENT> PICI_DEV tile_breach check_elements(const tile
                        0};
 }
 
-/* Check a tile that is not empty and has a valid descriptor, and whose values are in FROM; if it is valid, decode it or
- * add it to dense, as DO says. stage may be used again at once. */
+/* Check a tile that is not empty and has a valid descriptor, and whose values are in FROM. If it is valid, decode it or
+ * add it to dense, depending on DO. stage may be used again at once. */
 template <reading DO, class SUM, class T, class FROM>
 PICI_DEV tile_breach tile_of_group_read(const tile_of_group &tile, const dense_tile<T> &dense, uint8_t *stage,
                                         const FROM &from)
@@ -287,7 +286,7 @@ PICI_DEV tile_breach tile_of_group_read(const tile_of_group &tile, const dense_t
     return breach;
 }
 
-/* The same of a hybrid block. */
+/* tile_of_group_read for a hybrid block. */
 template <reading DO, class SUM, class T>
 PICI_DEV tile_breach tile_of_group_read(const tile_of_group &tile, const dense_tile<T> &dense, uint8_t *stage)
 {
@@ -302,7 +301,7 @@ template <class T> struct arith_xor;
 template <class SUM> constexpr bool SETS_SIGNS = false;
 template <class T> constexpr bool SETS_SIGNS<arith_xor<T>> = true;
 
-/* The first value of a tile that is -0.0; the number of values if there is none. */
+/* The index of a tile's first value that is -0.0, or the number of values if there is none. */
 template <class T, class FROM> PICI_DEV unsigned find_unstorable(const tile_of_group &tile, const FROM &from)
 {
     const unsigned count = container_stored(tile.container, tile.n, tile.len);
@@ -316,7 +315,7 @@ template <class T, class FROM> PICI_DEV unsigned find_unstorable(const tile_of_g
     return count;
 }
 
-/* The lane's two rows of a valid tile: which elements are stored, and which of them are negative zeros. */
+/* The lane's two rows of a valid tile: its stored elements. negative: those that are negative zeros. */
 template <class T, class FROM>
 PICI_DEV columns stored_rows(columns &negative, const tile_of_group &tile, const FROM &from)
 {
@@ -362,8 +361,8 @@ PICI_DEV columns stored_rows(columns &negative, const tile_of_group &tile, const
     return words;
 }
 
-/* Check the signs of a tile of a version-2 block that is valid otherwise and has been read to dense, and set them there
- * if DO and SUM say so. For a tile that does not keep signs: check that it should not. */
+/* Check the signs of a tile of a version-2 block that is otherwise valid and has been read to dense. Set them there,
+ * depending on DO and SUM. For a tile that does not keep signs: check that it should not. */
 template <reading DO, class SUM, class T, class FROM>
 PICI_DEV tile_breach tile_of_group_signs(const tile_of_group &tile, const dense_tile<T> &dense, const FROM &from)
 {
@@ -393,7 +392,7 @@ PICI_DEV tile_breach tile_of_group_signs(const tile_of_group &tile, const dense_
         return tile_breach{RULE_SIGNS, 0};
     if constexpr (DO == DECODE || (DO == ADD && SETS_SIGNS<SUM>)) {
         if (tile.keeps) {
-            hw::syncwarp(); /* the zeros were stored by other lanes */
+            hw::syncwarp(); /* other lanes have stored the zeros */
             each_bit(negative, [&](unsigned k, unsigned bit) {
                 T *const at = dense.at + (2 * hw::lane() + k) * COLS + bit;
                 if constexpr (DO == DECODE)
@@ -406,15 +405,15 @@ PICI_DEV tile_breach tile_of_group_signs(const tile_of_group &tile, const dense_
     return tile_breach{RULE_NONE, 0};
 }
 
-/* The same of a hybrid block. */
+/* tile_of_group_signs for a hybrid block. */
 template <reading DO, class SUM, class T>
 PICI_DEV tile_breach tile_of_group_signs(const tile_of_group &tile, const dense_tile<T> &dense)
 {
     return tile_of_group_signs<DO, SUM>(tile, dense, plain_values<T>{(const T *)tile.values});
 }
 
-/* A warp takes several neighbouring tiles at a time, because each time it reads their group's descriptors; but few
- * enough that all warps have work. */
+/* A warp takes several neighbouring tiles at a time, because each time it reads their group's descriptors. But they
+ * must be few enough to give all warps work. */
 PICI_DEV unsigned tiles_at_a_time(uint64_t tiles, uint64_t shares)
 {
     unsigned each = GROUP_TILES;
@@ -423,8 +422,8 @@ PICI_DEV unsigned tiles_at_a_time(uint64_t tiles, uint64_t shares)
     return each;
 }
 
-/* Can the signs of tile i of group `number` be read, and matter? wrong: the first fault of the share so far. Of several
- * values that a tile must not store, the first is reported, whether it is +0.0 or -0.0. */
+/* Can the signs of tile i of group `number` be read, and do they matter? wrong: the first fault of the share so far. If
+ * a tile stores several forbidden values, the first is reported, +0.0 or -0.0. */
 PICI_DEV bool before_fault(uint64_t wrong, uint64_t number, unsigned i)
 {
     const uint64_t order = ~wrong << 2 >> 2, at = order >> FAULT_TILE_AT,
@@ -433,9 +432,9 @@ PICI_DEV bool before_fault(uint64_t wrong, uint64_t number, unsigned i)
                       (tile < at || (tile == at && (order >> FAULT_RULE_AT & 31) == RULE_STORED_ZERO)));
 }
 
-/* Check, and set as DO and SUM say, the signs of a share of a version-2 block that has been read otherwise. bytes,
- * count, units, packed: as in hybrid_view. runs: as in open_runs, for PACKED. wrong: the first fault so far. Returns a
- * fault. Not inlined, and called with few values in registers: blocks of version 1 must not pay for it. */
+/* Check the signs of a share of a version-2 block that has otherwise been read, and set them depending on DO and SUM.
+ * bytes, count, units, packed: see hybrid_view. runs: see open_runs, for PACKED. wrong: the first fault so far. Returns
+ * a fault. Not inlined, and called with few values in registers: blocks of version 1 must not pay for it. */
 template <bool PACKED, reading DO, class SUM, class T>
 PICI_DEV_COLD uint64_t signs_of_share(const uint8_t *bytes, uint64_t count, uint64_t units, T *dst, uint64_t share,
                                       uint64_t shares, uint64_t wrong, unsigned packed, opened_run *runs)
@@ -487,8 +486,8 @@ PICI_DEV_COLD uint64_t signs_of_share(const uint8_t *bytes, uint64_t count, uint
     return wrong;
 }
 
-/* What a share of a hybrid block adds to its number of nonzeros if a tile keeps signs. A block that fits in memory has
- * fewer nonzeros, and no more shares than leave room for this. */
+/* Added to a share's nonzeros of a hybrid block if a tile keeps signs. A block that fits in memory has fewer nonzeros,
+ * and few enough shares to leave room for this. */
 constexpr uint64_t SIGNS_SEEN = UINT64_C(1) << 44;
 
 /* Read share number `share` of `shares` of a hybrid block or, if PACKED, of a packed one. Returns the first fault of
@@ -561,7 +560,7 @@ PICI_DEV uint64_t warp_groups(uint64_t &nonzeros, const hybrid_view &hybrid, T *
     return wrong;
 }
 
-/* Read a share of a hybrid block, as warp_groups. */
+/* Read a share of a hybrid block, as warp_groups does. */
 template <reading DO, class SUM, class T>
 PICI_DEV uint64_t warp_hybrid(uint64_t &nonzeros, const block_view &view, T *dst, uint64_t share, uint64_t shares,
                               uint8_t *stage)

@@ -9,14 +9,13 @@
 
 namespace pici {
 
-/* A tile of a group that is being encoded, in shared memory: its bits, later replaced by its payload; and its first
- * values. */
+/* A tile of a group being encoded, in shared memory: its bits, later replaced by its payload; and its first values. */
 struct alignas(16) made_tile {
     uint8_t bits[TILE_BITS_BYTES];
     uint8_t values[2048];
 };
 
-/* A tile with at most so many values is read only once. */
+/* A tile with at most KEPT values is read only once. */
 template <class T> constexpr unsigned KEPT = sizeof made_tile::values / sizeof(T);
 
 /* Insert a zero bit after each bit of word. */
@@ -30,7 +29,7 @@ PICI_DEV uint64_t spread(uint32_t word)
     return (bits | bits << 1) & UINT64_C(0x5555555555555555);
 }
 
-/* Store those of value and y that are nonzero, from values + k on, but only within the first `most` values. */
+/* Store the nonzero ones of value and y, from values + k on, but only within the first `most` values. */
 template <class T> PICI_DEV void put_ranked(T *values, unsigned k, T value, T y, unsigned most)
 {
     if (value && k < most)
@@ -40,7 +39,7 @@ template <class T> PICI_DEV void put_ranked(T *values, unsigned k, T value, T y,
         hw::put(values + k, y);
 }
 
-/* by_access, also for a tile that is read by value and has a base. */
+/* by_access, but also for a tile that is read by value and has a base. */
 template <class T, class EACH> PICI_DEV auto by_any_access(const dense_tile<const T> &dense, EACH each)
 {
     if (dense.base && dense.by_value)
@@ -49,7 +48,7 @@ template <class T, class EACH> PICI_DEV auto by_any_access(const dense_tile<cons
     return by_access(dense, each);
 }
 
-/* Rows of a tile that are in flight while it is surveyed. */
+/* Rows of a tile in flight during its survey. */
 template <unsigned HOW, class T>
 constexpr unsigned SURVEY_ROWS = (sizeof(T) >= 4 ? 64 / sizeof(T) : 16 * sizeof(T)) / (HOW & ROW_DELTA ? 2 : 1);
 
@@ -82,17 +81,17 @@ PICI_DEV columns survey_rows(made_tile *made, const dense_tile<const T> &dense, 
     return words;
 }
 
-/* In each byte that is 0 or 0x80, the upper bit. */
+/* In each byte that is 0 or 0x80, set the upper bit. */
 PICI_DEV uint32_t zero_bytes(uint32_t quad)
 {
     return ~(((quad & 0x7f7f7f7fu) + 0x7f7f7f7fu) | 0x7f7f7f7fu);
 }
 
-/* survey_rows of a tile of bytes that is aligned to 4. A lane loads four neighbours, so the loads of the whole tile are
- * in flight, in as many registers as half of it would take in pairs. */
+/* survey_rows for a tile of bytes that is aligned to 4. A lane loads four neighbours, so the loads of the whole tile
+ * are in flight. In pairs, half the tile would take as many registers. */
 PICI_DEV columns survey_quads(made_tile *made, const dense_tile<const uint8_t> &dense, bool &negative, bool keep)
 {
-    constexpr unsigned QUADS = TILE / 4 / LANES; /* of two rows each */
+    constexpr unsigned QUADS = TILE / 4 / LANES; /* two rows each */
     const unsigned lane = hw::lane(), below = (1u << lane) - 1, most = keep ? KEPT<uint8_t> : 0u;
     uint32_t quad[QUADS], own[4] = {0, 0, 0, 0};
     unsigned place = 0;
@@ -138,8 +137,8 @@ PICI_DEV columns survey_words(made_tile *made, const dense_tile<const T> &dense,
     return by_any_access(dense, [&](auto how) { return survey_rows<how.value>(made, dense, negative, keep); });
 }
 
-/* Read a tile: store its bits and, with `keep`, its first values in *to, and return the lane's two rows. negative: out:
- * the lane has read a -0.0, if elements are floats. */
+/* Read a tile. Store its bits and, with `keep`, its first values in *made, and return the lane's two rows. negative:
+ * out: for floats, the lane has read a -0.0. */
 template <class T>
 PICI_DEV columns tile_survey(made_tile *made, const dense_tile<const T> &dense, bool &negative, bool keep = true)
 {
@@ -148,8 +147,8 @@ PICI_DEV columns tile_survey(made_tile *made, const dense_tile<const T> &dense, 
     return words;
 }
 
-/* Replace a tile's bits by its payload. For a bitvector and for raw there is nothing to do. A barrier must come
- * between storing the bits and this, and another between this and using the payload. */
+/* Replace a tile's bits by its payload. A bitvector and a raw tile need no change. One barrier must separate this from
+ * storing the bits, and another from using the payload. */
 PICI_DEV void tile_payload(made_tile *made, unsigned container, unsigned count)
 {
     if (container > PICI_OFFSETS8)
@@ -183,7 +182,7 @@ PICI_DEV void tile_payload(made_tile *made, unsigned container, unsigned count)
 template <unsigned HOW, class T>
 PICI_DEV void write_rows(T *to, uint8_t *stage, const dense_tile<const T> &dense, bool raw)
 {
-    constexpr unsigned MOST = sizeof(T) == 8 ? 4 : 16 / sizeof(T); /* rows for which made_tile::values has room */
+    constexpr unsigned MOST = sizeof(T) == 8 ? 4 : 16 / sizeof(T); /* rows that fit into made_tile::values */
     constexpr unsigned AHEAD = HOW & ROW_DELTA ? MOST / 2 : MOST;
     T *const values = (T *)stage;
     const unsigned lane = hw::lane();
@@ -191,7 +190,7 @@ PICI_DEV void write_rows(T *to, uint8_t *stage, const dense_tile<const T> &dense
     PICI_UNROLL_1
     for (unsigned row = 0; row <= ROWS; row += AHEAD) {
         unsigned count = 0;
-        if (row) { /* stage the rows loaded in the round before */
+        if (row) { /* stage the rows loaded in the previous round */
             if (raw) {
                 const unsigned first = (row - AHEAD) * COLS;
                 count = dense.left <= first ? 0 : dense.left - first < AHEAD * COLS ? dense.left - first : AHEAD * COLS;
@@ -220,7 +219,7 @@ PICI_DEV void write_rows(T *to, uint8_t *stage, const dense_tile<const T> &dense
     }
 }
 
-/* Write payload and values of a tile to its record, after tile_survey and tile_payload. *made may be used again at
+/* Write a tile's payload and values to its record, after tile_survey and tile_payload. *made may be used again at
  * once. */
 template <class T>
 PICI_DEV void tile_write(uint8_t *payload, T *values, made_tile *made, const dense_tile<const T> &dense,
@@ -264,7 +263,7 @@ template <class T> PICI_DEV columns tile_rows(columns &negative, const dense_til
     return by_access(dense, [&](auto how) { return read_rows<how.value>(negative, dense); });
 }
 
-/* Does a tile of floats with negative zeros cost less if it keeps their signs? If so, signs is set. */
+/* Does a tile of floats with negative zeros cost less if it keeps their signs? If so, set signs. */
 template <class T> PICI_DEV bool tile_keeps_signs(tile_signs &signs, const dense_tile<const T> &dense)
 {
     columns negative;

@@ -20,15 +20,15 @@ struct alignas(8) made_run {
     uint8_t k1, k2, zero_bytes, unused;
 };
 
-/* The bits of a tile, which its payload replaces later: the first member of made_tile. */
+/* The bits of a tile, later replaced by its payload: the first member of made_tile. */
 constexpr unsigned MADE_BITS = TILE_BITS_BYTES;
 
-/* The values of a run, and the second codes that do not fill a word yet. */
+/* The values of a run, and the second codes that do not yet fill a word. */
 enum : unsigned { WAITING = 128 };
 template <class T> constexpr unsigned RUN_BUFFER = RUN_MOST * sizeof(T) + WAITING;
 
-/* Warps of a thread block of so many threads that work on runs: as many as have room for their values in the shared
- * memory that all GPUs have, 99 KiB. */
+/* Warps of a thread block of `threads` threads that work on runs. Their values must fit into the shared memory that all
+ * GPUs have, 99 KiB. */
 template <class T> PICI_DEV_HOST constexpr unsigned run_warps(unsigned threads)
 {
     constexpr unsigned MOST = sizeof(T) == 8 ? 2 : sizeof(T) == 4 ? 5 : 8;
@@ -54,7 +54,7 @@ template <class T> PICI_DEV pack_memory pack_memory_of(block_memory *shared)
     return pack_memory{bits, runs, (uint8_t *)(runs + GROUP_TILES) + warp() * RUN_BUFFER<T>};
 }
 
-/* The tile's bits, the only member of this made_tile that may be used. */
+/* The tile's bits. No other member of this made_tile may be used. */
 PICI_DEV made_tile *bits_of_tile(const pack_memory &memory, unsigned i)
 {
     return (made_tile *)(memory.bits + i * MADE_BITS);
@@ -62,8 +62,8 @@ PICI_DEV made_tile *bits_of_tile(const pack_memory &memory, unsigned i)
 
 /* ---- gathering the values of a run ---- */
 
-/* Put those of a tile's values that belong to a run of n at `values`. place: where the first goes, modulo 2^32: less
- * than n, or far more if it belongs to an earlier run. raw: all elements are values. */
+/* Store a tile's values that belong to a run of n at `values`. place: the index of the first, modulo 2^32. It is less
+ * than n, or far more if the value belongs to an earlier run. raw: all elements are values. */
 template <unsigned HOW, class T>
 PICI_DEV void gather_rows(T *values, unsigned place, unsigned n, const dense_tile<const T> &dense, bool raw)
 {
@@ -96,14 +96,14 @@ PICI_DEV void gather_rows(T *values, unsigned place, unsigned n, const dense_til
     }
 }
 
-/* Gather the values of run i of a group. When it returns they are visible to the warp. */
+/* Gather the values of run i of a group. They are visible to the warp on return. */
 template <class T>
 PICI_DEV void gather_run(T *values, const making<T> &work, uint64_t first, const group &made_group, unsigned i)
 {
     const unsigned from = i * RUN_MOST, n = run_values(made_group, i), lane = hw::lane();
     const unsigned elements = made_group.bits >> lane & 1 ? elements_of(work.to.count, first + lane) : 0;
     const unsigned stored = elements ? container_stored(made_group.container, made_group.n, elements) : 0;
-    hw::syncwarp(); /* no lane reads the buffer any more */
+    hw::syncwarp(); /* no lane still reads the buffer */
     for (unsigned tiles =
              hw::ballot(stored && made_group.own_values < from + n && made_group.own_values + stored > from);
          tiles; tiles &= tiles - 1) {
@@ -119,14 +119,14 @@ PICI_DEV void gather_run(T *values, const making<T> &work, uint64_t first, const
 
 /* ---- writing a run ---- */
 
-/* Second codes on their way to the planes: they wait in shared memory until they fill words. */
+/* Second codes for the planes. They wait in shared memory until they fill words. */
 struct second_planes {
     uint8_t *waiting;
     uint64_t *to; /* word 0 of plane 0 */
     unsigned k2, words;
-    unsigned come = 0, gone = 0; /* second codes added so far, and those of them that are in the planes */
+    unsigned come = 0, gone = 0; /* second codes added so far, and those already in the planes */
 
-    /* Add those of the lanes in `escapes`. */
+    /* Add the second codes of the lanes in `escapes`. */
     PICI_DEV_MEMBER void add(unsigned second, unsigned escapes)
     {
         const unsigned below = (1u << hw::lane()) - 1;
@@ -158,7 +158,7 @@ struct second_planes {
     }
 };
 
-/* Store bit j of each lane's two numbers as word j of a row: those of values `lane` and 32 + `lane`. */
+/* Store bit j of each lane's two numbers in word j of a row, at the bits `lane` and 32 + `lane`. */
 PICI_DEV void put_planes(uint64_t *row, unsigned planes, unsigned lo, unsigned hi)
 {
     uint64_t own = 0;
@@ -275,7 +275,7 @@ PICI_DEV chosen_run get_made(const made_run *of, unsigned n)
                       hw::get(&of->entries)};
 }
 
-/* Write a group's run descriptors, by a warp. Each lane has a run. */
+/* Called by a warp: write a group's run descriptors. Each lane has a run. */
 PICI_DEV void put_run_descriptors(uint8_t *record, const group &made_group, const fmt_run &run)
 {
     uint8_t descriptor[RUN_DESCRIPTOR];
@@ -284,7 +284,8 @@ PICI_DEV void put_run_descriptors(uint8_t *record, const group &made_group, cons
         hw::store(record + made_group.runs_at + hw::lane() * RUN_DESCRIPTOR + i, descriptor[i]);
 }
 
-/* Write the payload and the signs of tile i of a group to its record, by a warp. *tile may be used again at once. */
+/* Called by a warp: write the payload and the signs of tile i of a group to its record. *tile may be used again at
+ * once. */
 template <class T>
 PICI_DEV void packed_tile(const making<T> &work, uint64_t first, const group &made_group, uint8_t *record, unsigned i,
                           const made_tile *tile)
@@ -357,7 +358,7 @@ PICI_DEV group_end make_packed_group(const making<T> &work, uint64_t number, blo
         packed_tile(work, first, made_group, record, i, made(i));
     PICI_UNROLL_1
     for (unsigned i = warp(); fits && warp() < packers && i < runs; i += packers) {
-        if (runs > packers) /* else the values are still there */
+        if (runs > packers) /* otherwise the values are still there */
             gather_run(values, work, first, made_group, i);
         write_run<T>(record + hw::shfl(made_group.own_run, i), memory.buffer,
                      get_made(memory.runs + i, run_values(made_group, i)), kind);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Reading a tile of a bitmap block by a warp, and the bits and entries of its next tile meanwhile. Part of
+ * Reading a tile of a bitmap block by a warp, and loading the bits and entries of its next tile meanwhile. Part of
  * pici/device.cuh. */
 #ifndef PICI_DEVICE_READ_CUH
 #define PICI_DEVICE_READ_CUH
@@ -9,7 +9,7 @@
 
 namespace pici {
 
-/* What a block says of a tile besides its values: the lane's columns, the tile's entry of the index, and the next. */
+/* The lane's columns of a tile, the tile's entry of the index, and the next entry. */
 struct tile_head {
     columns c;
     uint64_t entry, next;
@@ -40,7 +40,8 @@ PICI_DEV void tile_ahead(uint8_t *target, const block_view &view, uint64_t tile)
     }
 }
 
-/* Wait for what tile_ahead copied for a tile. When it returns, `from` may be used again after a __syncwarp(). */
+/* Wait for the data that tile_ahead copied for a tile. After the return and a __syncwarp(), `from` may be used
+ * again. */
 PICI_DEV tile_head tile_arrived(const uint8_t *from, const block_view &view, uint64_t tile)
 {
     const auto entry = [&](unsigned i) {
@@ -58,8 +59,8 @@ PICI_DEV tile_head tile_arrived(const uint8_t *from, const block_view &view, uin
     return head;
 }
 
-/* Check all rules of a tile of a bitmap block, and its part of the index; if the tile itself is valid, decode it or add
- * it to dst, as DO says. SUM: arith<dtype> or arith_xor<T> for ADD. Returns a fault. stage may be used again at
+/* Check all rules of a tile of a bitmap block, and its part of the index. If the tile itself is valid, decode it or add
+ * it to dst, depending on DO. SUM: arith<dtype> or arith_xor<T> for ADD. Returns a fault. stage may be used again at
  * once. */
 template <reading DO, class SUM, class T>
 PICI_DEV uint64_t tile_read(const block_view &view, uint64_t tile, const tile_head &head, T *dst, uint8_t *stage)
@@ -79,8 +80,8 @@ PICI_DEV uint64_t tile_read(const block_view &view, uint64_t tile, const tile_he
     }
     const unsigned before = tile_offset(words);
     const unsigned nonzeros = hw::shfl(before + hw::popc(words.word[0]) + hw::popc(words.word[1]), LANES - 1);
-    /* An entry beyond nonzeros is reported here, but an earlier tile has a fault too: the counts before do not add up
-     * to it. */
+    /* This reports an entry beyond nonzeros. But then an earlier tile has a fault too: the counts before do not add up
+     * to the entry. */
     if ((tile == 0 && entry != 0) || entry > view.nnz)
         return tile_fault(tile, TILE_ENTRY, 0);
     if (nonzeros > view.nnz - entry)

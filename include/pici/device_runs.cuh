@@ -9,7 +9,7 @@
 
 namespace pici {
 
-/* How the elements of a float dtype as wide as T are taken apart. */
+/* How to split the elements of a float dtype as wide as T. */
 template <class T> PICI_DEV fmt_kind kind_of(unsigned dtype)
 {
     return fmt_kind_of(sizeof(T) == 8 ? (unsigned)PICI_F64 : sizeof(T) == 4 ? (unsigned)PICI_F32 : dtype);
@@ -20,7 +20,7 @@ template <class T> PICI_DEV unsigned exponent_of(T value, const fmt_kind &kind)
     return (unsigned)(value >> kind.mantissa) & ((1u << kind.exponent) - 1);
 }
 
-/* The bits of a word of 64 that stand for values: those from number `first` on of n. */
+/* The bits of a word of 64 that stand for values: number `first` and the next, of n. */
 PICI_DEV uint64_t live_bits(unsigned first, unsigned n)
 {
     return n <= first ? 0 : n - first >= 64 ? UINT64_MAX : (UINT64_C(1) << (n - first)) - 1;
@@ -35,14 +35,14 @@ struct alignas(8) opened_run {
     uint32_t high, second, table, literals;
     uint32_t second_words; /* words of each second plane */
     uint32_t k1, k2;
-    uint32_t kept;                       /* low bytes that are stored of each value */
-    uint32_t zero_bytes;                 /* and those that are not */
+    uint32_t kept;                       /* stored low bytes of each value */
+    uint32_t zero_bytes;                 /* low bytes that are not stored */
     uint16_t escapes[RUN_MOST / 64];     /* before each row */
     uint16_t literals_at[RUN_MOST / 64]; /* before each word of the second planes */
 };
 
-/* Offset of the lane's byte of the padding of a run: of part 3 for the lower half of the lanes, and after the run's
- * values or literals for the others. *exists: out: whether the lane has a byte. */
+/* Offset of the lane's byte of the padding of a run. The lower half of the lanes has that of part 3, the others that
+ * after the run's values or literals. *exists: out: the lane has a byte. */
 PICI_DEV unsigned run_padding(bool *exists, unsigned lane, const fmt_run &run, const fmt_kind &kind,
                               unsigned width_log2)
 {
@@ -54,7 +54,7 @@ PICI_DEV unsigned run_padding(bool *exists, unsigned lane, const fmt_run &run, c
     return byte;
 }
 
-/* Offset in run i of the byte that this lane has. */
+/* Offset in run i of the lane's byte of the padding. */
 PICI_DEV unsigned run_padding_at(const group &made_group, unsigned i, unsigned packed, unsigned width_log2,
                                  unsigned lane)
 {
@@ -65,7 +65,7 @@ PICI_DEV unsigned run_padding_at(const group &made_group, unsigned i, unsigned p
 }
 
 /* Open run i of a group for reading, after group_open found no fault: check the rules "padding" and "planes". Returns
- * the rule that is broken, or RULE_NONE. sub: out: for "padding", the lane that has the byte. */
+ * the broken rule, or RULE_NONE. sub: out: for "padding", the lane that has the byte. */
 template <class T>
 PICI_DEV unsigned open_run(opened_run *to, unsigned &sub, const group &made_group, unsigned i, unsigned packed)
 {
@@ -84,7 +84,7 @@ PICI_DEV unsigned open_run(opened_run *to, unsigned &sub, const group &made_grou
         return RULE_PADDING;
     }
     const unsigned second_words = fmt_words(run.second_codes) / 8;
-    hw::syncwarp(); /* no lane reads the run that was open here any more */
+    hw::syncwarp(); /* no lane still reads the run that was open here */
     if (lane == 0) {
         hw::put(&to->at, (uint64_t)(uintptr_t)at);
         hw::put(&to->planes, (uint32_t)part.planes);
@@ -152,7 +152,7 @@ PICI_DEV unsigned open_run(opened_run *to, unsigned &sub, const group &made_grou
     return hw::ballot(bad) ? (unsigned)RULE_PLANES : (unsigned)RULE_NONE;
 }
 
-/* The unsigned integer in which the parts of a value are put together. */
+/* The unsigned integer that combines the parts of a value. */
 template <class T> struct whole_of {
     typedef uint32_t type;
 };
@@ -166,7 +166,7 @@ template <class T> struct coded {
     unsigned code, second; /* second: 0 if there is none */
 };
 
-/* Value i of an open run; a lane's. */
+/* Value i of an open run. i is a lane's. */
 template <class T> PICI_DEV coded<T> run_value(const opened_run *run, unsigned i, const fmt_kind &kind)
 {
     typedef typename whole_of<T>::type W;
@@ -199,7 +199,7 @@ template <class T> PICI_DEV coded<T> run_value(const opened_run *run, unsigned i
             entry = code + second;
             number = hw::get(run->literals_at + number / 64) + hw::popc(all & ((UINT64_C(1) << its) - 1));
         }
-        if (second == (1u << k2) - 1) { /* so it is if there are no second codes */
+        if (second == (1u << k2) - 1) { /* also true if there are no second codes */
             part = hw::get(&run->literals);
             entry = number;
         }
@@ -226,8 +226,8 @@ template <class T> PICI_DEV coded<T> run_value(const opened_run *run, unsigned i
 
 /* ---- choosing ---- */
 
-/* A run as an encoder makes it, and the codes of exponents: bits 4 * j to 4 * j + 3 of a word are those of the exponent
- * top - j, for j = RUN_COUNTS of all others. */
+/* A run being made, and the codes of exponents. Bits 4 * j to 4 * j + 3 of a word are the code of exponent top - j. j =
+ * RUN_COUNTS is for all others. */
 struct chosen_run {
     fmt_run run;
     unsigned top;
@@ -279,8 +279,7 @@ PICI_DEV_COLD bool choose_codes(chosen_run *chosen, const uint64_t *counts, cons
     return true;
 }
 
-/* Choose the parameters of a run of n values, as every encoder does. value(i) is value number i; any lane may call
- * it. */
+/* Choose the parameters of a run of n values, as every encoder does. value(i) is value i; any lane may call it. */
 template <class T, class VALUE>
 PICI_DEV chosen_run warp_choose(VALUE value, unsigned n, const fmt_kind &kind, bool one_level)
 {
@@ -344,7 +343,7 @@ PICI_DEV chosen_run warp_choose(VALUE value, unsigned n, const fmt_kind &kind, b
     return chosen;
 }
 
-/* Does an encoder make this open run, with this descriptor, of its values? */
+/* Would an encoder make this open run, with this descriptor, from its values? */
 template <class T> PICI_DEV bool good_choice(const opened_run *of, const fmt_run &said, unsigned packed)
 {
     const fmt_kind kind = kind_of<T>(packed % ONE_LEVEL);
@@ -373,7 +372,7 @@ template <class T> PICI_DEV bool good_choice(const opened_run *of, const fmt_run
 
 /* ---- the values of a tile ---- */
 
-/* Where the values of a tile of a hybrid block are. Its interface, which packed_values has too. */
+/* The place of a tile's values in a hybrid block. packed_values has the same interface. */
 template <class T> struct plain_values {
     const T *at;
 
@@ -395,7 +394,8 @@ template <class T> struct plain_values {
     }
 };
 
-/* The same of a packed block: in two open runs, at most, those with even and odd numbers. */
+/* The values of a tile in a packed block. They are in at most two open runs, one with an even and one with an odd
+ * number. */
 template <class T> struct packed_values {
     const opened_run *runs;
     unsigned first; /* number of the tile's first value in its group */
@@ -436,7 +436,7 @@ template <class T> struct packed_values {
     }
 };
 
-/* The runs that are open in the two places. */
+/* The runs open in the two places. */
 struct open_runs {
     opened_run *place;
     uint32_t numbers = UINT32_MAX; /* in halves of a word */
@@ -451,8 +451,8 @@ struct open_runs {
     }
 };
 
-/* Open the runs that have `stored` values of a tile, of which the first has the number `first` in its group. With
- * VERIFY, check "choice" of those runs whose first value is among them. Returns a fault. */
+/* Open the runs that hold `stored` values of a tile. first: the number of the first value in its group. With VERIFY,
+ * check "choice" of the runs whose first value is among them. Returns a fault. */
 template <reading DO, class T>
 PICI_DEV uint64_t open_runs_of(open_runs &open, const group &made_group, unsigned packed, uint64_t number,
                                unsigned first, unsigned stored)

@@ -10,16 +10,16 @@
 
 namespace pici {
 
-/* The bit that is set in -0.0 alone. */
+/* The only bit set in -0.0. */
 template <class T> constexpr T SIGN = (T)((T)1 << (8 * sizeof(T) - 1));
 
-/* What a sign descriptor says. */
+/* The content of a sign descriptor. */
 struct tile_signs {
     unsigned zeros, listed, unary; /* zeros of the tile; numbers listed; unary bits */
-    bool flip;                     /* the zeros that are not negative are listed */
+    bool flip;                     /* list the zeros that are not negative */
 };
 
-/* The parameter of the Rice codes of listed > 0 numbers of z. */
+/* The parameter of the Rice codes for listed > 0 numbers below z. */
 PICI_DEV unsigned rice_of(unsigned listed, unsigned z)
 {
     unsigned k = 0;
@@ -43,7 +43,7 @@ PICI_DEV uint32_t sign_descriptor(const tile_signs &signs)
     return signs.listed | (signs.flip ? (uint32_t)SIGN_FLIP : 0) | signs.unary << 16;
 }
 
-/* Read a sign descriptor; false if it breaks a rule. */
+/* Read a sign descriptor. Returns false if it breaks a rule. */
 PICI_DEV bool good_sign_descriptor(tile_signs &signs, uint32_t descriptor, unsigned zeros)
 {
     signs.zeros = zeros;
@@ -56,7 +56,7 @@ PICI_DEV bool good_sign_descriptor(tile_signs &signs, uint32_t descriptor, unsig
                              signs.unary <= signs.listed + ((zeros - signs.listed) >> rice_of(signs.listed, zeros)));
 }
 
-/* The lane's elements of a tile that exist and are not set in words. elements: of the tile. */
+/* The lane's elements of a tile that exist and are not set in words. elements: the tile's number of elements. */
 PICI_DEV columns zeros_of(const columns &words, unsigned elements)
 {
     columns zeros;
@@ -68,13 +68,13 @@ PICI_DEV columns zeros_of(const columns &words, unsigned elements)
     return zeros;
 }
 
-/* The number of the zero at `bit` of the lane's row k; before: zeros before the lane's rows. */
+/* The number of the zero at `bit` of the lane's row k. before: the number of zeros before the lane's rows. */
 PICI_DEV unsigned zero_number(const columns &zero, unsigned before, unsigned k, unsigned bit)
 {
     return before + (k ? hw::popc(zero.word[0]) : 0) + hw::popc(zero.word[k] & ((UINT64_C(1) << bit) - 1));
 }
 
-/* Which zeros are negative -> signs, and which are listed. */
+/* Set signs from the negative zeros. Returns the zeros to list. */
 PICI_DEV columns signs_measure(tile_signs &signs, const columns &zero, const columns &negative)
 {
     const unsigned negatives = tile_nnz(negative), before = tile_offset(zero), lane = hw::lane();
@@ -86,7 +86,7 @@ PICI_DEV columns signs_measure(tile_signs &signs, const columns &zero, const col
     for (unsigned k = 0; k < 2; k++)
         list.word[k] = signs.flip ? zero.word[k] & ~negative.word[k] : negative.word[k];
     const unsigned rice = signs.listed ? rice_of(signs.listed, signs.zeros) : 0;
-    /* next: one more than the last number listed before the lane's, the greatest of the lanes below */
+    /* next: one more than the last number listed before the lane's, from the lanes below */
     unsigned last = 0;
     each_bit(list, [&](unsigned k, unsigned bit) { last = zero_number(zero, before, k, bit) + 1; });
     for (unsigned by = 1; by < LANES; by *= 2) {
@@ -104,7 +104,7 @@ PICI_DEV columns signs_measure(tile_signs &signs, const columns &zero, const col
     return list;
 }
 
-/* Up to 32 bits from bit `place` on of an array of so many bytes; bits beyond its end are 0. */
+/* `count` bits, at most 32, from bit `place` on of an array of `bytes` bytes. Bits beyond its end are 0. */
 PICI_DEV uint32_t bits_at(const uint8_t *array, unsigned bytes, unsigned place, unsigned count)
 {
     uint64_t v = 0;
@@ -114,7 +114,7 @@ PICI_DEV uint32_t bits_at(const uint8_t *array, unsigned bytes, unsigned place, 
     return (uint32_t)(v >> place % 8 & ((UINT64_C(1) << count) - 1));
 }
 
-/* The lowest bits of `bits`, one after the other, at the places of the bits of mask. */
+/* Move the lowest bits of `bits`, one after the other, to the places of the bits of mask. */
 PICI_DEV uint64_t deposit(uint64_t bits, uint64_t mask)
 {
     uint64_t to = 0;
@@ -123,7 +123,7 @@ PICI_DEV uint64_t deposit(uint64_t bits, uint64_t mask)
     return to;
 }
 
-/* And the other way round. */
+/* The reverse of deposit. */
 PICI_DEV uint64_t extract(uint64_t from, uint64_t mask)
 {
     uint64_t bits = 0;
@@ -132,7 +132,8 @@ PICI_DEV uint64_t extract(uint64_t from, uint64_t mask)
     return bits;
 }
 
-/* Read the signs at p of a tile whose zeros are `zero` -> which of them are negative. False if they break a rule. */
+/* Read the signs at p of a tile with the zeros `zero`. Sets negative to the negative ones. Returns false if the signs
+ * break a rule. */
 PICI_DEV bool signs_read(columns &negative, const tile_signs &signs, const uint8_t *p, const columns &zero)
 {
     const unsigned lane = hw::lane(), count = signs.listed, k = count ? rice_of(count, signs.zeros) : 0;
@@ -155,7 +156,7 @@ PICI_DEV bool signs_read(columns &negative, const tile_signs &signs, const uint8
             list[r] = bits_at(p, bytes, from[r], own[r] < 32 ? own[r] : 32) |
                       (own[r] > 32 ? (uint64_t)bits_at(p, bytes, from[r] + 32, own[r] - 32) << 32 : 0);
     }
-    /* all lanes read all codes, and each keeps the numbers of its zeros */
+    /* all lanes read all codes; each keeps the numbers of its zeros */
     unsigned next = 0, done = 0, rest = 0;
     for (unsigned first = 0; k && first < signs.unary; first += 32)
         for (uint32_t w = bits_at(p, bytes, first, 32); w; w &= w - 1, rest += k) {
@@ -178,7 +179,7 @@ PICI_DEV bool signs_read(columns &negative, const tile_signs &signs, const uint8
     return true;
 }
 
-/* Writes bits one after the other; all lanes have the same, and the first one stores them. */
+/* Writes bits one after the other. All lanes have the same bits, and the first one stores them. */
 struct bit_writer {
     uint8_t *to;
     uint64_t held;
@@ -205,7 +206,7 @@ struct bit_writer {
     }
 };
 
-/* Write the signs of a tile. list: what signs_measure returned. */
+/* Write the signs of a tile. list: the result of signs_measure. */
 PICI_DEV void signs_write(uint8_t *bytes, const tile_signs &signs, const columns &zero, const columns &list)
 {
     const unsigned k = signs.listed ? rice_of(signs.listed, signs.zeros) : 0, before = tile_offset(zero);
@@ -216,7 +217,7 @@ PICI_DEV void signs_write(uint8_t *bytes, const tile_signs &signs, const columns
         const uint64_t its_zero = hw::shfl(r ? zero.word[1] : zero.word[0], row / 2);
         const uint64_t its_list = hw::shfl(r ? list.word[1] : list.word[0], row / 2);
         const unsigned from = hw::shfl(r ? before + hw::popc(zero.word[0]) : before, row / 2);
-        if (!k) { /* the bits of the row's zeros, but none beyond the last that is listed */
+        if (!k) { /* the bits of the row's zeros, up to the last one listed */
             const uint64_t bits = extract(its_list, its_zero);
             const unsigned own = hw::popc(its_zero), count = own < left ? own : left;
             unary.put((uint32_t)bits, count < 32 ? count : 32);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What encoding and decoding of small deltas share (formats/small-delta.md): the kinds of elements, odds and tables.
- * A warp works on a chunk. Tables are in shared memory; lane c works on class c. Part of pici/device.cuh. */
+ * Code shared by encoding and decoding of small deltas (formats/small-delta.md): the kinds of elements, odds and
+ * tables. A warp works on a chunk. Tables are in shared memory; lane c works on class c. Part of pici/device.cuh. */
 #ifndef PICI_DEVICE_SMALL_CUH
 #define PICI_DEVICE_SMALL_CUH
 
@@ -13,11 +13,11 @@ enum : uint32_t {
     SMALL_CHUNK = 1 << 19, /* elements */
     SMALL_CLASSES = 32,
     SMALL_TOKENS = 32,
-    SMALL_STATE = 1 << 16,  /* of each lane when all is decoded */
-    SMALL_SHARES = 1 << 15, /* what the shares of a 0 and of a 1 add up to; the share of a 0 where nothing is coded */
+    SMALL_STATE = 1 << 16,  /* of each lane after decoding */
+    SMALL_SHARES = 1 << 15, /* sum of the shares of a 0 and of a 1; the share of a 0 where nothing is coded */
     SMALL_MOST_DIFFERENCE = 29,
-    SMALL_ESCAPE = 31, /* the token of a literal of which all bits are stored */
-    SMALL_LISTED = 4,  /* listed bits for each element, at most, of dtypes of 16 bits */
+    SMALL_ESCAPE = 31, /* the token of a literal with all bits stored */
+    SMALL_LISTED = 4,  /* most listed bits per element, for dtypes of 16 bits */
     SMALL_TREE_LEVELS = 5
 };
 /* Byte offsets: of the header's fields, and of a context chunk's. */
@@ -26,8 +26,8 @@ enum : uint32_t {
     SMALL_CHECKSUM_AT = 24,
     SMALL_FIRST_AT = 32, /* not of version 1, like the next */
     SMALL_OF_AT = 40,
-    SMALL_PART_HEADER_BYTES = 48, /* of versions 2 and 3 */
-    SMALL_ROW_AT = 48,            /* of version 4 */
+    SMALL_PART_HEADER_BYTES = 48, /* in versions 2 and 3 */
+    SMALL_ROW_AT = 48,            /* in version 4 */
     SMALL_COLUMNS_HEADER_BYTES = 56,
     SMALL_CLASSES_AT = 8,
     SMALL_WORDS_AT = 12,
@@ -44,12 +44,12 @@ enum : uint32_t {
 constexpr uint32_t SMALL_CONTEXT = UINT32_C(1) << 31; /* in an entry of the directory */
 constexpr uint32_t SMALL_MAGIC = 0x44434950;          /* P I C D */
 
-enum : unsigned { SMALL_E2M1X2 = 64 /* in place of a dtype: u8 that hold two e2m1 each */ };
+enum : unsigned { SMALL_E2M1X2 = 64 /* instead of a dtype: u8 that hold two e2m1 each */ };
 constexpr uint32_t SMALL_E2M1_ZERO = 0x78; /* bits that are 0 in an e2m1 that is widened to a byte */
 
-/* What elements of a dtype are made of: bits of the mantissa, the largest exponent, whether elements of class 0 have
- * their new values stored, and whether tokens are coded by a binary tree. PAIRS: 1 if an element in memory is two, of 4
- * bits, which are widened and then are the elements; else 0. */
+/* The parts of a dtype's elements: bits of the mantissa, the largest exponent, whether elements of class 0 store their
+ * new values, and whether a binary tree codes tokens. PAIRS: 1 if an element in memory holds two elements of 4 bits, to
+ * be widened; else 0. */
 template <unsigned DTYPE> struct small_kind;
 template <> struct small_kind<PICI_F32> {
     using element = uint32_t;
@@ -83,13 +83,13 @@ template <> struct small_kind<SMALL_E2M1X2> {
     static constexpr bool LITERALS = false, TREE = false;
 };
 
-/* Whether deltas of the dtype have version 3, or 4; holds: what elements of u8 hold. */
+/* Do deltas of the dtype have version 3 or 4? holds: the content of u8 elements. */
 PICI_DEV_HOST bool small_is_narrow(unsigned dtype, unsigned holds)
 {
     return holds ? dtype == PICI_U8 && holds == PICI_HOLDS_E2M1X2 : dtype == PICI_F8E4M3 || dtype == PICI_F8E5M2;
 }
 
-/* Whether deltas of the dtype have context chunks. narrow: as small_is_narrow, and not of versions 1 and 2. */
+/* Do deltas of the dtype have context chunks? narrow: see small_is_narrow, and not for versions 1 and 2. */
 PICI_DEV_HOST bool small_has_context(unsigned dtype, bool narrow)
 {
     return narrow || dtype == PICI_F32 || dtype == PICI_F16 || dtype == PICI_BF16;
@@ -143,7 +143,7 @@ PICI_DEV uint32_t small_class_of(uint32_t exponent, uint32_t low)
 template <class T> constexpr uint32_t SMALL_SIGN = UINT32_C(1) << (8 * sizeof(T) - 1);
 template <class T> constexpr uint32_t SMALL_MASK = (T) ~(T)0;
 
-/* Bits of a float to an integer in the order of the floats, modulo 2^w, and back. */
+/* Map the bits of a float to an integer in the order of the floats, modulo 2^w, and back. */
 template <class T> PICI_DEV uint32_t small_ord(uint32_t u)
 {
     return u ^ ((SMALL_MASK<T> >> 1) & (0 - (u >> (8 * sizeof(T) - 1))));
@@ -154,13 +154,13 @@ PICI_DEV uint32_t small_extra_bits(uint32_t token, bool tree)
     return tree ? token : token < 4 ? 0 : token / 2 - 1;
 }
 
-/* The least magnitude of a difference with the token. */
+/* The least magnitude of a difference with this token. */
 PICI_DEV uint32_t small_least(uint32_t token, bool tree)
 {
     return tree ? UINT32_C(1) << token : token < 4 ? token + 1 : ((2u + (token & 1)) << (token / 2 - 1)) + 1;
 }
 
-/* Is row r, of 32 elements, one of those whose elements are counted? */
+/* Are the elements of row r, of 32 elements, counted? */
 PICI_DEV bool small_is_sampled(uint32_t r)
 {
     return r % 4 == (r / 4 * UINT32_C(2654435761)) >> 30;
@@ -209,7 +209,7 @@ PICI_DEV uint32_t small_odds(uint32_t k, uint32_t n)
     return q < 1 ? 1u : q > 254 ? 254u : (uint32_t)q;
 }
 
-/* ---- tables and what is counted, in shared memory ---- */
+/* ---- tables and counts, in shared memory ---- */
 
 struct small_tables {
     uint32_t nodes[SMALL_CLASSES]; /* tree: bit x is set if node x has odds */
@@ -219,13 +219,13 @@ struct small_tables {
 
 enum : uint32_t { SMALL_STRIDE = SMALL_TOKENS + 1, SMALL_BINS = 256 };
 
-/* The shared memory of a warp that works on a small delta. */
+/* The shared memory of a warp for a small delta. */
 struct alignas(16) small_memory {
-    small_tables own;                              /* that follow from the elements */
-    small_tables read;                             /* those of the chunk */
+    small_tables own;                              /* computed from the elements */
+    small_tables read;                             /* the chunk's tables */
     uint32_t tokens[SMALL_CLASSES * SMALL_STRIDE]; /* changed elements of a class with a token */
     uint32_t sampled[SMALL_CLASSES];
-    uint32_t bins[SMALL_BINS]; /* of exponents or mantissas; or bits on their way to the chunk */
+    uint32_t bins[SMALL_BINS]; /* of exponents or mantissas; or bits not yet written to the chunk */
 };
 
 /* The same in all lanes. */
@@ -254,8 +254,7 @@ PICI_DEV uint32_t warp_max(uint32_t v)
     return hw::shfl(v, 0);
 }
 
-/* Call use(r, x) for each of so many rows, in order or backwards, where x is what load(r) returned for it. Rows are
- * prefetched. */
+/* Call use(r, x) for each of `rows` rows, in order or backwards. x is the result of load(r). Rows are prefetched. */
 template <bool BACKWARDS, class LOAD, class USE> PICI_DEV void small_rows(uint32_t rows, LOAD load, USE use)
 {
     constexpr unsigned PREFETCHED = 8;
@@ -280,7 +279,7 @@ template <bool BACKWARDS, class LOAD, class USE> PICI_DEV void small_rows(uint32
     }
 }
 
-/* Write the numbers i below k for which want(i) is true to id, in order; want is a lane's. Returns how many. */
+/* Write the numbers i below k with want(i) to id, in order. want is a lane's. Returns their count. */
 template <class WANT> PICI_DEV uint32_t small_list(uint32_t *id, uint32_t k, WANT want)
 {
     uint32_t n = 0;
@@ -297,7 +296,7 @@ template <class WANT> PICI_DEV uint32_t small_list(uint32_t *id, uint32_t k, WAN
     return n;
 }
 
-/* Odds of a class's levels, and `most`; of its nodes. */
+/* Compute the odds of a class's levels, and `most`; and of its nodes. */
 PICI_DEV void small_count_levels(small_memory *m, unsigned c)
 {
     uint32_t more = 0, most = 0;
@@ -330,7 +329,7 @@ PICI_DEV void small_count_nodes(small_memory *m, unsigned c)
     hw::put(m->own.nodes + c, nodes);
 }
 
-/* Set m->own from m->tokens and m->sampled. Returns the classes with a changed element. */
+/* Set m->own from m->tokens and m->sampled. Returns the set of classes with a changed element. */
 template <bool TREE> PICI_DEV uint32_t small_count(small_memory *m)
 {
     const unsigned c = hw::lane();
@@ -348,8 +347,8 @@ template <bool TREE> PICI_DEV uint32_t small_count(small_memory *m)
     return hw::ballot(k != 0);
 }
 
-/* Set frequent and frequent_odds from the mantissas of the n literals with token 0, whose numbers are in id; and of 16
- * bits from m->bins, which counts them. Returns how many have it. */
+/* Set frequent and frequent_odds from the mantissas of the n literals with token 0. Their numbers are in id. For 16
+ * bits, m->bins counts the mantissas. Returns the number of literals with the frequent mantissa. */
 template <class K>
 PICI_DEV uint32_t small_frequent(small_scalars &s, small_memory *m, const typename K::element *now, const uint32_t *id,
                                  uint32_t n)

@@ -9,9 +9,9 @@
 
 namespace pici {
 
-/* Device memory that encoding a chunk of n elements uses, aligned to 16, where those of 4 bits are counted each: what
- * changed, a bit for each element; of each element that changed its old and its new bits, and room for a list of
- * numbers; all listed bits, each with its odds; and words, which are filled from the end. */
+/* Device memory to encode a chunk of n elements, aligned to 16; two elements of 4 bits count as two. It has one bit per
+ * element for the changed ones; the old and new bits of each changed element; and room for a list of numbers. Then come
+ * all listed bits, each with its odds; and words, filled from the end. */
 template <class T> struct small_make_room {
     uint32_t *changed, *id;
     T *old, *now;
@@ -43,7 +43,7 @@ template <class T> PICI_DEV small_make_room<T> small_make_room_at(uint8_t *out, 
     return room;
 }
 
-/* A context chunk that is being made. */
+/* A context chunk being made. */
 template <class K> struct small_making {
     using T = typename K::element;
     const T *base, *src;
@@ -52,11 +52,11 @@ template <class K> struct small_making {
     small_memory *memory;
     small_scalars tables;
     uint32_t k, zeros, having; /* changed elements; literals with token 0; of these, those with the frequent mantissa */
-    uint32_t listed;           /* bits in the lists, with those beyond the end of one */
+    uint32_t listed;           /* bits in the lists, including padding at their ends */
     uint32_t x, words;         /* a lane's state; words so far */
 };
 
-/* What is coded of an element that changed. */
+/* The coded parts of a changed element. */
 struct small_change {
     uint32_t c, token, v; /* v: magnitude of a difference */
     bool literal, sign;
@@ -92,8 +92,8 @@ template <class K> PICI_DEV small_change small_change_at(const small_making<K> &
     return change;
 }
 
-/* Find what changed, and count exponents of the sampled elements. Sets making.k, and the largest exponent of an old
- * element that changed. Returns how many changed otherwise than in the sign alone. */
+/* Find the changed elements, and count exponents of the sampled elements. Sets making.k, and *largest to the largest
+ * exponent of a changed old element. Returns the number of changes in more than the sign. */
 template <class K> PICI_DEV uint32_t small_find_changes(small_making<K> &making, uint32_t *largest)
 {
     using T = typename K::element;
@@ -129,7 +129,7 @@ template <class K> PICI_DEV uint32_t small_find_changes(small_making<K> &making,
     return more;
 }
 
-/* The sampled elements of each class, from those of each exponent. */
+/* Count the sampled elements of each class from the counts of each exponent. */
 template <class K> PICI_DEV void small_sample_classes(small_making<K> &making)
 {
     const uint32_t class_number = hw::lane(), low = making.tables.low;
@@ -181,7 +181,7 @@ PICI_DEV void small_put_list(small_making<K> &making, uint32_t count, ODDS odds,
     }
 }
 
-/* Lists by level, of those of the count elements in making.room.id that have odds at level 0. */
+/* Append the lists by level of the `count` elements in making.room.id that have odds at level 0. */
 template <class K> PICI_DEV void small_put_levels(small_making<K> &making, uint32_t count)
 {
     const auto odds = [&](const small_change &change, unsigned level) {
@@ -199,7 +199,7 @@ template <class K> PICI_DEV void small_put_levels(small_making<K> &making, uint3
             const small_change change = small_change_at(making, i);
             const bool stays = inside && change.token > level && odds(change, level + 1);
             const unsigned who = hw::ballot(stays);
-            hw::syncwarp(); /* all have read their numbers */
+            hw::syncwarp(); /* all lanes have read their numbers */
             if (stays)
                 hw::store(making.room.id + kept + hw::popc(who & lanes_below()), i);
             kept += hw::popc(who);
@@ -250,7 +250,7 @@ template <class K> PICI_DEV void small_put_lists(small_making<K> &making)
 
 /* ---- encoding ---- */
 
-/* Encode a step. zero: a lane's share of a 0. Returns whether there are no more than `most` words. */
+/* Encode a step. zero: a lane's share of a 0. Returns false if there are more than `most` words. */
 template <class K> PICI_DEV bool small_code(small_making<K> &making, uint32_t zero, bool bit, uint32_t most)
 {
     const uint32_t frequency = bit ? SMALL_SHARES - zero : zero;
@@ -267,7 +267,7 @@ template <class K> PICI_DEV bool small_code(small_making<K> &making, uint32_t ze
     return true;
 }
 
-/* Code all bits. Returns whether that takes no more than `most` words. */
+/* Code all bits. Returns false if this takes more than `most` words. */
 template <class K> PICI_DEV bool small_code_all(small_making<K> &making, uint32_t most)
 {
     const unsigned lane = hw::lane();
@@ -301,7 +301,7 @@ template <class K> PICI_DEV bool small_code_all(small_making<K> &making, uint32_
 
 /* ---- the chunk ---- */
 
-/* Bytes of the tables of class_number, which is the lane. */
+/* Size in bytes of the tables of class_number, which is the lane. */
 template <class K> PICI_DEV uint32_t small_table_bytes(const small_making<K> &making)
 {
     const unsigned class_number = hw::lane();
@@ -311,7 +311,7 @@ template <class K> PICI_DEV uint32_t small_table_bytes(const small_making<K> &ma
                    : 2 + hw::get(&making.memory->own.most[class_number]);
 }
 
-/* Bits of all extra bits, and *listed bits of lists 2 to 4. */
+/* The number of extra bits; sets *listed to the number of listed bits of lists 2 to 4. */
 template <class K> PICI_DEV uint32_t small_count_bits(const small_making<K> &making, uint32_t *listed)
 {
     const unsigned class_number = hw::lane();
@@ -335,7 +335,7 @@ PICI_DEV void small_store4(uint8_t *out, uint32_t value)
         hw::store(out + i, (uint8_t)(value >> 8 * i));
 }
 
-/* Everything up to the end of the words. Returns its bytes. */
+/* Write everything up to the end of the words. Returns its size in bytes. */
 template <class K> PICI_DEV uint32_t small_put_head(const small_making<K> &making, uint8_t *chunk)
 {
     const unsigned class_number = hw::lane();
@@ -370,8 +370,8 @@ template <class K> PICI_DEV uint32_t small_put_head(const small_making<K> &makin
     return head + 2 * making.words;
 }
 
-/* Extra bits of the literals, or of all others, after *have bits that are in the first word of making.memory->bins.
- * Whole bytes go to *out, which is moved on. */
+/* Write the extra bits of the literals, or of all others, after *have bits in the first word of making.memory->bins.
+ * Whole bytes go to *out, which advances. */
 template <class K, bool LITERALS>
 PICI_DEV void small_put_extra(const small_making<K> &making, uint8_t **out, uint32_t *have)
 {
@@ -419,7 +419,7 @@ PICI_DEV void small_put_extra(const small_making<K> &making, uint8_t **out, uint
     }
 }
 
-/* Signs and extra bits, to `to`. Returns where they end. */
+/* Write signs and extra bits to `to`. Returns their end. */
 template <class K> PICI_DEV uint8_t *small_put_rest(const small_making<K> &making, uint8_t *to)
 {
     const unsigned lane = hw::lane();

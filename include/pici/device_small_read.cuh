@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Decoding a context chunk of a small delta (formats/small-delta.md) by a warp, whose lanes are those of the coder.
- * Chunks are untrusted. What is decoded is counted again before any element is changed. Part of pici/device.cuh. */
+ * Chunks are untrusted. Decoded data is counted again before any element changes. Part of pici/device.cuh. */
 #ifndef PICI_DEVICE_SMALL_READ_CUH
 #define PICI_DEVICE_SMALL_READ_CUH
 
@@ -9,8 +9,8 @@
 
 namespace pici {
 
-/* Device memory that decoding a chunk of n elements uses, aligned to 16: what changed, a bit for each element; of each
- * element that changed its old and its new bits, its token, and room for a list of numbers. */
+/* Device memory to decode a chunk of n elements, aligned to 16. It has one bit per element for the changed ones; the
+ * old and new bits of each changed element, and its token; and room for a list of numbers. */
 template <class T> struct small_read_room {
     uint32_t *changed, *id;
     T *old, *now;
@@ -38,7 +38,7 @@ template <class T> PICI_DEV small_read_room<T> small_read_room_at(uint8_t *from,
     return room;
 }
 
-/* The decoder. A lane has a word of the next 32, and one of the 32 after these. */
+/* The decoder. A lane holds one of the next 32 words, and one of the 32 after these. */
 struct small_decoder {
     const uint8_t *words;
     uint32_t count, base, at;
@@ -59,7 +59,7 @@ struct small_decoder {
         far = word(LANES + hw::lane());
     }
 
-    /* A step: the lane's bit. zero: a lane's share of a 0. */
+    /* Decode a step. Returns the lane's bit. zero: a lane's share of a 0. */
     PICI_DEV_MEMBER bool step(uint32_t zero)
     {
         const uint32_t s = x % SMALL_SHARES, half = x / SMALL_SHARES;
@@ -80,7 +80,7 @@ struct small_decoder {
     }
 };
 
-/* A context chunk that is being read. */
+/* A context chunk being read. */
 template <class K> struct small_reading {
     using T = typename K::element;
     T *dst;
@@ -95,14 +95,14 @@ template <class K> struct small_reading {
     uint32_t listed;
 };
 
-enum : uint32_t { SMALL_HAS_FREQUENT = 128 /* in place of token 0: the literal has the frequent mantissa */ };
+enum : uint32_t { SMALL_HAS_FREQUENT = 128 /* instead of token 0: the literal has the frequent mantissa */ };
 
 template <class K> PICI_DEV bool small_is_literal(uint32_t old_value, uint32_t low)
 {
     return K::LITERALS && small_exponent<K>(old_value) <= low;
 }
 
-/* The tables of class_number, at `offset` of the chunk. Returns where they end; 0: they break a rule. */
+/* Read the tables of class_number at `offset` of the chunk. Returns their end, or 0 if they break a rule. */
 template <class K> PICI_DEV uint32_t small_read_class(small_reading<K> &reading, unsigned class_number, uint32_t offset)
 {
     const unsigned lane = hw::lane();
@@ -139,7 +139,7 @@ template <class K> PICI_DEV uint32_t small_read_class(small_reading<K> &reading,
     return offset;
 }
 
-/* Everything before the first list. */
+/* Read everything before the first list. */
 template <class K> PICI_DEV bool small_read_head(small_reading<K> &reading)
 {
     using T = typename K::element;
@@ -173,7 +173,7 @@ template <class K> PICI_DEV bool small_read_head(small_reading<K> &reading)
     return true;
 }
 
-/* List 1: who changed. */
+/* Read list 1: the changed elements. */
 template <class K> PICI_DEV void small_read_changed(small_reading<K> &reading)
 {
     using T = typename K::element;
@@ -201,15 +201,15 @@ template <class K> PICI_DEV void small_read_changed(small_reading<K> &reading)
     hw::syncwarp();
 }
 
-/* Count a list of so many bits. False: that is more than allowed. */
+/* Count a list of `count` bits. Returns false if the total exceeds the limit. */
 template <class K> PICI_DEV bool small_list_fits(small_reading<K> &reading, uint32_t count)
 {
     reading.listed += count;
     return K::TREE || reading.listed <= SMALL_LISTED * reading.n;
 }
 
-/* Decode a list of the count elements in reading.room.id. zero(i, inside) is the share of a 0 of element i, take(i,
- * bit, inside) takes its bit; both are a lane's, and lanes that are not inside have no element. */
+/* Decode a list of the `count` elements in reading.room.id. zero(i, inside) is the share of a 0 of element i; take(i,
+ * bit, inside) receives its bit. Both are a lane's. Lanes that are not inside have no element. */
 template <class K, class ZERO, class TAKE>
 PICI_DEV void small_read_list(small_reading<K> &reading, uint32_t count, ZERO zero, TAKE take)
 {
@@ -223,7 +223,7 @@ PICI_DEV void small_read_list(small_reading<K> &reading, uint32_t count, ZERO ze
     hw::syncwarp();
 }
 
-/* Lists by level, of those of the count elements in reading.room.id of which bits are listed at level 0. */
+/* Read the lists by level of the `count` elements in reading.room.id that have listed bits at level 0. */
 template <class K> PICI_DEV bool small_read_levels(small_reading<K> &reading, uint32_t count)
 {
     const unsigned lane = hw::lane();
@@ -246,7 +246,7 @@ template <class K> PICI_DEV bool small_read_levels(small_reading<K> &reading, ui
                 const unsigned who = hw::ballot(stays);
                 if (bit)
                     hw::store(reading.room.token + i, (uint8_t)(level + 1));
-                hw::syncwarp(); /* all have read their numbers */
+                hw::syncwarp(); /* all lanes have read their numbers */
                 if (stays)
                     hw::store(reading.room.id + kept + hw::popc(who & lanes_below()), i);
                 kept += hw::popc(who);
@@ -256,7 +256,7 @@ template <class K> PICI_DEV bool small_read_levels(small_reading<K> &reading, ui
     return true;
 }
 
-/* Lists of the levels of the tree, of the count elements in reading.room.id. */
+/* Read the lists of the tree's levels, for the `count` elements in reading.room.id. */
 template <class K> PICI_DEV void small_read_tree(small_reading<K> &reading, uint32_t count)
 {
     PICI_UNROLL_1
@@ -277,7 +277,8 @@ template <class K> PICI_DEV void small_read_tree(small_reading<K> &reading, uint
             });
 }
 
-/* Lists 2 to 4. Returns false if they are longer than allowed. *zeros: literals with token 0, in reading.room.id. */
+/* Read lists 2 to 4. Returns false if they are too long. *zeros: the number of literals with token 0, listed in
+ * reading.room.id. */
 template <class K> PICI_DEV bool small_read_lists(small_reading<K> &reading, uint32_t *zeros)
 {
     *zeros = 0;
@@ -312,7 +313,7 @@ template <class K> PICI_DEV bool small_read_lists(small_reading<K> &reading, uin
     return true;
 }
 
-/* So many bits, at most 31, from bit `offset` of the `bytes` bytes at `from`; zeros beyond these. */
+/* `bits` bits, at most 31, from bit `offset` of the `bytes` bytes at `from`; zeros beyond these. */
 PICI_DEV uint32_t small_bits(const uint8_t *from, uint32_t bytes, uint32_t offset, uint32_t bits)
 {
     uint64_t value = 0;
@@ -324,8 +325,8 @@ PICI_DEV uint32_t small_bits(const uint8_t *from, uint32_t bytes, uint32_t offse
     return (uint32_t)(value >> offset % 8 & ((UINT64_C(1) << bits) - 1));
 }
 
-/* New values of the literals, or of all others. extra: the `bytes` extra bits; *used: bits of them. Counts tokens and
- * mantissas. Returns false in a lane that finds a value that is not possible. */
+/* Compute the new values of the literals, or of all others. extra: the `bytes` extra bits; *used: bits of them. Counts
+ * tokens and mantissas. Returns false in a lane that finds an impossible value. */
 template <class K, bool LITERALS>
 PICI_DEV bool small_read_values(small_reading<K> &reading, const uint8_t *extra, uint32_t bytes, uint32_t *used,
                                 uint32_t *top)
@@ -377,7 +378,7 @@ PICI_DEV bool small_read_values(small_reading<K> &reading, const uint8_t *extra,
     return good;
 }
 
-/* Are the tables those that follow from the elements? */
+/* Do the tables follow from the elements? */
 template <class K> PICI_DEV bool small_recount(small_reading<K> &reading, uint32_t top, uint32_t zeros)
 {
     small_memory *const memory = reading.memory;
@@ -400,7 +401,7 @@ template <class K> PICI_DEV bool small_recount(small_reading<K> &reading, uint32
     return hw::ballot(!same) == 0;
 }
 
-/* Write the new values of what changed. */
+/* Write the new values of the changed elements. */
 template <class K> PICI_DEV void small_write(const small_reading<K> &reading)
 {
     const unsigned lane = hw::lane();

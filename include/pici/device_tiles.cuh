@@ -63,13 +63,13 @@ PICI_DEV raw128 differing(raw128 a, raw128 b)
     return raw128{a.lo ^ b.lo, a.hi ^ b.hi};
 }
 
-/* x; +0.0 if it is -0.0, of whose bits only the sign is set. */
+/* x, or +0.0 if x is -0.0. */
 template <class T> PICI_DEV T plus_zero(T x)
 {
     return x == (T)((T)1 << (8 * sizeof(T) - 1)) ? (T)0 : x;
 }
 
-/* Whether p is aligned to this many bytes. */
+/* Is p aligned to `bytes` bytes? */
 PICI_DEV bool is_aligned(const void *p, unsigned bytes)
 {
     return (uintptr_t)p % bytes == 0;
@@ -104,12 +104,12 @@ template <class T> struct dense_tile {
     T *at;
     unsigned left;         /* elements of the tile: TILE, or fewer for the last */
     bool pairs;            /* left == TILE, and rows can be read and written in pairs */
-    T *base = nullptr;     /* null; or, for a tile that is read, elements with which those at `at` are XORed */
+    T *base = nullptr;     /* null; or, for reading, elements to XOR with those at `at` */
     bool by_value = false; /* of a tile that is read: elements are floats, and -0.0 is read as +0.0; for by_access, not
                             * with a base */
 };
 
-/* Tile t of the n elements at dense; with a base, of their XOR with the elements there. */
+/* Tile t of the n elements at dense; with a base, of their XOR with the base. */
 template <class T>
 PICI_DEV dense_tile<T> tile_at(T *dense, uint64_t n, uint64_t t, T *base = nullptr, bool by_value = false)
 {
@@ -123,15 +123,15 @@ PICI_DEV dense_tile<T> tile_at(T *dense, uint64_t n, uint64_t t, T *base = nullp
     return d;
 }
 
-/* How rows are read: in pairs or element by element; XORed with those of a base, by value, or neither. A template
- * argument, so that the branch is taken once a tile. */
+/* How to read rows: in pairs or element by element; XORed with a base, by value, or neither. It is a template argument,
+ * so each tile takes the branch once. */
 constexpr unsigned ROW_PAIRS = 1, ROW_DELTA = 2, ROW_BY_VALUE = 4;
 
 template <unsigned HOW> struct access_of {
     static constexpr unsigned value = HOW;
 };
 
-/* Call each with the access_of that says how the tile's rows are read. */
+/* Call each with the access_of that describes how to read the tile's rows. */
 template <class T, class EACH> PICI_DEV auto by_access(const dense_tile<const T> &d, EACH each)
 {
     if (d.base)
@@ -164,7 +164,7 @@ template <bool ONCE, class T> PICI_DEV raw_pair<T> load_pair(const T *at, unsign
     return ONCE ? hw::load_once(p) : hw::load(p);
 }
 
-/* The lane's pair of row r. ONCE: it will not be read again, so it need not stay in a cache. */
+/* The lane's pair of row r. ONCE: it is not read again, so it need not stay in a cache. */
 template <unsigned HOW, bool ONCE = false, class T>
 PICI_DEV raw_pair<T> load_row(const dense_tile<const T> &d, unsigned r)
 {
@@ -200,7 +200,7 @@ template <unsigned HOW, class T> PICI_DEV raw_pair<T> held_row(const held_tile<T
         return load_row<HOW>(h.from, r);
 }
 
-/* by_access for held_row. From registers, how rows are read does not matter. */
+/* by_access for held_row. In registers, it does not matter how rows were read. */
 template <class T, class EACH> PICI_DEV auto by_held(const held_tile<T> &h, EACH each)
 {
     if constexpr (held_tile<T>::holds)
@@ -227,7 +227,7 @@ template <class T> PICI_DEV void tile_load(held_tile<T> &h, const dense_tile<con
     }
 }
 
-/* A lane's two words of a tile's bits. In pici they are the lane's columns; in hybrid, rows 2 * lane and 2 * lane +
+/* A lane's two words of a tile's bits. In bitmap they are the lane's columns; in hybrid, rows 2 * lane and 2 * lane +
  * 1. */
 struct columns {
     uint64_t word[2];
@@ -313,7 +313,7 @@ template <class EACH> PICI_DEV void each_bit(const columns &c, EACH each)
     }
 }
 
-/* Has column c of a tile of `left` elements a bit set beyond its end? */
+/* Does column c of a tile of `left` elements have a bit set beyond its end? */
 PICI_DEV bool past_end(uint64_t word, unsigned c, unsigned left)
 {
     const unsigned rows = left > c ? (left - c + COLS - 1) / COLS : 0;
@@ -342,9 +342,9 @@ PICI_DEV columns get_columns(const uint8_t *bits, uint64_t t)
 template <class T> constexpr unsigned STAGE_BYTES = TILE * sizeof(T) + 16;
 template <class T> constexpr unsigned COO_STAGE_BYTES = TILE *(sizeof(T) + 2) + 16;
 
-/* Where element i of a stage is. The values of a lane follow one another. In a regular tile those of the lanes begin at
- * multiples of some number of words, which can be in few of the 32 banks, or in one. So the words of each 128 bytes are
- * permuted: word w is at w ^ ((w / 32 ^ w / 1024) % 32); of elements of 8 bytes, element i is at i ^ ((i / 16 ^ i /
+/* The place of element i in a stage. A lane's values are consecutive. In a regular tile, the lanes' values begin at
+ * multiples of some number of words. These can be in few of the 32 banks, or in one. So the words of each 128 bytes are
+ * permuted: word w is at w ^ ((w / 32 ^ w / 1024) % 32). For elements of 8 bytes, element i is at i ^ ((i / 16 ^ i /
  * 256) % 16). Lanes that access a stage in order still access all banks. */
 template <class T> PICI_DEV unsigned staged(unsigned i)
 {
@@ -352,7 +352,7 @@ template <class T> PICI_DEV unsigned staged(unsigned i)
     return i ^ ((i / (PER * BANKS) ^ i / (PER * BANKS * BANKS)) % BANKS * PER);
 }
 
-/* How elements are staged: the order in which the functions below put and expect them. */
+/* How elements are staged: the order in which the functions below store and expect them. */
 enum stage_order { IN_ORDER, SPREAD };
 
 template <stage_order ORDER, class T> PICI_DEV unsigned place_of(unsigned i)
@@ -381,8 +381,8 @@ template <unsigned HOW, class T> PICI_DEV void pack_rows(T *stage, unsigned a, u
     }
 }
 
-/* Gather the tile's values at stage, column by column, SPREAD. before: tile_offset(c), a lane's. When it returns they
- * are visible to the warp. */
+/* Gather the tile's values at stage, column by column, SPREAD. before: a lane's tile_offset(c). They are visible to the
+ * warp on return. */
 template <class T> PICI_DEV void tile_pack(uint8_t *stage, const held_tile<T> &h, const columns &c, unsigned before)
 {
     const unsigned second = before + hw::popc(c.word[0]);
@@ -390,10 +390,9 @@ template <class T> PICI_DEV void tile_pack(uint8_t *stage, const held_tile<T> &h
     hw::syncwarp();
 }
 
-/* Rank the nonzeros of GROUP rows in the order of the elements. v: the lane's pair of each row; at: the number of
- * values before the first row. Calls each(r, x, y, even, odd, k) for each row r: x, y is the lane's pair, which k
- * values precede; even and odd are the ballots of nonzeros at even and at odd columns. Returns the number of values
- * before the next row. */
+/* Rank the nonzeros of GROUP rows in element order. v: the lane's pair of each row. at: the number of values before the
+ * first row. Calls each(r, x, y, even, odd, k) for each row r. x, y is the lane's pair; k values precede it. even and
+ * odd are the ballots of nonzeros at even and at odd columns. Returns the number of values before the next row. */
 template <class T, unsigned GROUP, class EACH>
 PICI_DEV unsigned rank_rows(const raw_pair<T> (&v)[GROUP], unsigned at, EACH each)
 {
@@ -408,7 +407,7 @@ PICI_DEV unsigned rank_rows(const raw_pair<T> (&v)[GROUP], unsigned at, EACH eac
     return at;
 }
 
-/* 16 bytes of a stage that is SPREAD, from element i on. */
+/* 16 bytes of a SPREAD stage, from element i on. */
 template <class T> PICI_DEV raw128 staged_quad(const uint8_t *stage, unsigned i)
 {
     if constexpr (sizeof(T) == 8) {
@@ -424,7 +423,7 @@ template <class T> PICI_DEV raw128 staged_quad(const uint8_t *stage, unsigned i)
     }
 }
 
-/* warp_copy_out by 16 bytes, which a lane reads in words: the lanes' words are in different banks only if SPREAD. */
+/* warp_copy_out by 16 bytes. A lane reads these in words: only with SPREAD are the lanes' words in different banks. */
 template <class T> PICI_DEV void copy_out_quads(T *to, const uint8_t *stage, unsigned n)
 {
     constexpr unsigned PER = 16 / sizeof(T);
@@ -450,7 +449,7 @@ template <class T> PICI_DEV void copy_out_words(T *to, const uint8_t *stage, uns
     } else {
         constexpr unsigned WIDTH = sizeof(T);
         const unsigned lane = hw::lane(), skew = (unsigned)((uintptr_t)to % 4), end = skew + n * WIDTH;
-        /* words [first, whole) of the block are whole; with skew, each is made of two staged ones */
+        /* words [first, whole) of the block are whole; with skew, two staged words make each */
         const unsigned first = skew ? 1 : 0, whole = n * WIDTH / 4;
         uint8_t *words = (uint8_t *)to - skew;
         const uint32_t *from = (const uint32_t *)stage;
@@ -478,7 +477,7 @@ template <stage_order ORDER = SPREAD, class T> PICI_DEV void warp_copy_out(T *to
         copy_out_words(to, stage, n);
 }
 
-/* Whether one of the elements in this word is zero. */
+/* Is one of the elements in this word zero? */
 template <class T> PICI_DEV bool any_zero(uint32_t v)
 {
     if constexpr (sizeof(T) == 1)
@@ -489,10 +488,10 @@ template <class T> PICI_DEV bool any_zero(uint32_t v)
         return v == 0;
 }
 
-/* Copy units [first, first + GROUP * LANES), but not beyond end, from `from` to `to` (only if PUT), and return
- * whether one of their elements is zero; a lane's. A unit is 4 bytes, or a wider element. All loads of a lane are in
- * flight before its first store, because compilers do not move a load ahead of a store. Beyond the end a lane loads
- * the last unit again: that costs less than a branch. */
+/* Copy units [first, first + GROUP * LANES), but not beyond end, from `from` to `to` (only if PUT). Returns, for the
+ * lane's units, whether an element is zero. A unit is 4 bytes, or a wider element. All loads of a lane are in flight
+ * before its first store, because compilers do not move a load ahead of a store. Beyond the end, a lane loads the last
+ * unit again, which costs less than a branch. */
 template <bool PUT, stage_order ORDER, class T, unsigned GROUP, class U>
 PICI_DEV bool copy_in_group(U *to, const U *from, unsigned first, unsigned end)
 {
@@ -533,9 +532,9 @@ PICI_DEV bool copy_in_units(U *to, const U *from, unsigned first, unsigned end)
     return zero;
 }
 
-/* Copy n values of a block to stage (only if PUT). Returns whether one is zero; a lane's. values: out, where they
- * are in stage, with the same alignment to four bytes as `from`; if SPREAD, where they would be IN_ORDER, for
- * by_columns. When it returns they are visible to the warp. */
+/* Copy n values of a block to stage (only if PUT). Returns whether one of a lane's values is zero. values: out: their
+ * place in stage, with the same alignment to four bytes as `from`; if SPREAD, the place where they would be IN_ORDER,
+ * for by_columns. They are visible to the warp on return. */
 template <bool PUT, stage_order ORDER = SPREAD, class T>
 PICI_DEV bool warp_copy_in(T *&values, uint8_t *stage, const T *from, unsigned n)
 {
@@ -547,7 +546,7 @@ PICI_DEV bool warp_copy_in(T *&values, uint8_t *stage, const T *from, unsigned n
     } else {
         const unsigned skew = (unsigned)((uintptr_t)from % 4), end = skew + n * (unsigned)sizeof(T);
         const uint8_t *words = (const uint8_t *)from - skew;
-        const unsigned first = skew ? 1 : 0, whole = end / 4; /* words that consist of values only */
+        const unsigned first = skew ? 1 : 0, whole = end / 4; /* words that hold only values */
         zero = copy_in_units<PUT, ORDER, T>((uint32_t *)stage, (const uint32_t *)words, first, whole);
         /* the values in the first and in the last word, if these are partial */
         const unsigned lane = hw::lane(), per = 4 / sizeof(T), k = lane < per ? lane : whole * per + lane - per;
@@ -577,9 +576,9 @@ template <class T> PICI_DEV unsigned warp_find_zero(const T *values, unsigned n)
     return n;
 }
 
-/* ---- a tile from its values. All bits set are of elements that the tile has ---- */
+/* ---- a tile from its values. No bit is set beyond the tile's elements ---- */
 
-/* The source of a tile's values for tile_scatter_from and tile_add_from, in pici's order: each lane goes down its two
+/* The source of a tile's values for tile_scatter_from and tile_add_from, in bitmap's order: each lane goes down its two
  * columns, whose values are staged SPREAD. Its interface, which by_rows and by_elements in device_hybrid.cuh have too:
  *   rows(first)         the next calls of place are for rows first to first + 31
  *   place(r)            in any order; bits 0 and 1: the first and the second element of the lane's pair in row first +
@@ -636,7 +635,7 @@ template <bool PAIRS, class T, class FROM> PICI_DEV void scatter_rows(const dens
     }
 }
 
-/* Write all elements of a tile. FROM: by_columns or another with its interface. stage may be used again after a
+/* Write all elements of a tile. FROM: by_columns or a type with its interface. stage may be used again after a
  * __syncwarp(). */
 template <class T, class FROM> PICI_DEV void tile_scatter_from(const dense_tile<T> &d, FROM from)
 {
@@ -646,7 +645,7 @@ template <class T, class FROM> PICI_DEV void tile_scatter_from(const dense_tile<
         scatter_rows<false>(d, from);
 }
 
-/* The same for values in pici's order, staged at `values`. */
+/* tile_scatter_from for values in bitmap's order, staged at `values`. */
 template <class T>
 PICI_DEV void tile_scatter(const dense_tile<T> &d, const T *values, const columns &c, unsigned before)
 {
@@ -655,7 +654,7 @@ PICI_DEV void tile_scatter(const dense_tile<T> &d, const T *values, const column
 
 template <class SUM, bool PAIRS, class T, class FROM> PICI_DEV void add_rows(const dense_tile<T> &d, FROM &from)
 {
-    constexpr unsigned AHEAD = PAIRS ? FROM::ADD : 4; /* rows that are loaded before any is added to */
+    constexpr unsigned AHEAD = PAIRS ? FROM::ADD : 4; /* rows loaded before any is added to */
     constexpr unsigned HOW = PAIRS ? ROW_PAIRS : 0;
     raw_pair<T> *out = (raw_pair<T> *)d.at + hw::lane();
     const dense_tile<const T> old = {d.at, d.left, d.pairs};
@@ -690,8 +689,8 @@ template <class SUM, bool PAIRS, class T, class FROM> PICI_DEV void add_rows(con
     }
 }
 
-/* Add to a tile's elements, row by row. FROM: as for tile_scatter_from. A pair is read and written only if one of
- * its elements is added to. stage may be used again after a __syncwarp(). */
+/* Add to a tile's elements, row by row. FROM: see tile_scatter_from. A pair is read and written only if the block adds
+ * to one of its elements. stage may be used again after a __syncwarp(). */
 template <class SUM, class T, class FROM> PICI_DEV void tile_add_from(const dense_tile<T> &d, FROM from)
 {
     if (d.pairs)
@@ -700,7 +699,7 @@ template <class SUM, class T, class FROM> PICI_DEV void tile_add_from(const dens
         add_rows<SUM, false>(d, from);
 }
 
-/* The same for values in pici's order, staged at `values`. */
+/* tile_add_from for values in bitmap's order, staged at `values`. */
 template <class SUM, class T>
 PICI_DEV void tile_add_rows(const dense_tile<T> &d, const T *values, const columns &c, unsigned before)
 {
@@ -719,7 +718,7 @@ template <class T> PICI_DEV void tile_put(const dense_tile<T> &d, const uint8_t 
             hw::store(d.at + k, stage ? hw::get((const T *)stage + k) : (T)0);
 }
 
-/* Fill stage with a tile of zeros. When it returns they are visible to the warp. */
+/* Fill stage with a tile of zeros. They are visible to the warp on return. */
 template <class T> PICI_DEV void stage_zeros(uint8_t *stage)
 {
     constexpr unsigned QUADS = TILE * sizeof(T) / 16;
@@ -743,8 +742,8 @@ PICI_DEV void add_at(T *dst, const I (&at)[GROUP], const T (&x)[GROUP], const bo
             hw::store(dst + at[k], SUM::sum(old[k], x[k]));
 }
 
-/* A tile with at most so many values is added value by value, since few of them share a sector of memory. With more,
- * values are added row by row: lanes that each follow a column would touch the same sectors again and again. */
+/* A tile with at most SPARSE_TILE values is added value by value, since few of them share a sector of memory. With
+ * more, values are added row by row: lanes that each follow a column would touch the same sectors repeatedly. */
 constexpr unsigned SPARSE_TILE = 512;
 
 /* Add n <= SPARSE_TILE values of a block: list the offsets of the tile's bits, then add value by value. before:
@@ -778,7 +777,7 @@ PICI_DEV bool tile_add_list(const dense_tile<T> &d, uint8_t *stage, const T *val
     return zero;
 }
 
-/* What is done with a block besides checking it. */
+/* The use of a block besides checking it. */
 enum reading { VERIFY, DECODE, ADD };
 
 } // namespace pici
