@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The layout of a block: its constants, and pure integer functions, but for the containers of hybrid's tiles, which
- * pici/containers.h has. Uses no hardware, so that host, device and tests can share it. Specifications:
- * formats/block.md, formats/hybrid.md; packed_format.h is for formats/packed.md. */
+ * The layout of a block: its constants, and pure integer functions. pici/containers.h has the containers of hybrid's
+ * tiles. Needs no special hardware, so that host, device and tests can share it. Specifications: formats/block.md,
+ * formats/hybrid.md; packed_format.h is for formats/packed.md. */
 #ifndef PICI_LIB_FORMAT_H
 #define PICI_LIB_FORMAT_H
 
@@ -41,7 +41,7 @@ enum {
 
 enum {
     FMT_VERSION = 1,
-    FMT_VERSION_SIGNS = 2 /* hybrid, a tile of which keeps signs */
+    FMT_VERSION_SIGNS = 2 /* hybrid with a tile that keeps signs */
 };
 enum { FMT_DENSE = 0, FMT_BITMAP = 1, FMT_COO = 2, FMT_HYBRID = 3, FMT_PACKED = 4 };
 enum { FLAG_INDEX64 = 1, FLAG_CHECKSUM = 2, FLAG_ALL = 3, FLAG_ONE_LEVEL = 4 /* packed */ };
@@ -64,7 +64,7 @@ FMT_FN int fmt_is_float(unsigned dtype)
 
 /* Offsets and lengths of the parts of a block. */
 struct fmt_layout {
-    uint64_t tiles;         /* pici, hybrid and packed: tiles; else 0 */
+    uint64_t tiles;         /* bitmap, hybrid and packed: tiles; else 0 */
     uint64_t index_offset;  /* bytes */
     uint64_t index_bytes;   /* without the padding */
     uint64_t body_offset;   /* bytes: where the padding ends; hybrid, packed: first record; else values_offset */
@@ -135,21 +135,21 @@ FMT_FN unsigned fmt_signs(unsigned m, unsigned z, unsigned u)
     return m ? (u + 7) / 8 + (m * fmt_rice(m, z) + 7) / 8 : 0;
 }
 
-/* Offset of the values in a record that has so many bytes of metadata before them and their padding. */
+/* Offset of the values in a record with this many bytes of metadata, which precede padding and values. */
 FMT_FN uint64_t fmt_record_values(uint64_t metadata, unsigned width_log2)
 {
     const uint64_t remainder = (UINT64_C(1) << width_log2) - 1;
     return (metadata + remainder) & ~remainder;
 }
 
-/* Bytes of a record with so many bytes of metadata and of values. */
+/* Bytes of a record with these bytes of metadata and of values. */
 FMT_FN uint64_t fmt_record(uint64_t metadata, uint64_t values, unsigned width_log2)
 {
     const uint64_t remainder = fmt_unit(width_log2) - 1;
     return (fmt_record_values(metadata, width_log2) + values + remainder) & ~remainder;
 }
 
-/* Has a format groups of tiles: is it hybrid or packed? */
+/* Does a format have groups of tiles: is it hybrid or packed? */
 FMT_FN int fmt_has_groups(unsigned format)
 {
     return format == FMT_HYBRID || format == FMT_PACKED;
@@ -194,10 +194,10 @@ FMT_FN uint64_t fmt_bound_hybrid(unsigned dtype, uint64_t count)
     return fmt_muladd(&bytes, count, UINT64_C(1) << l.width_log2, remainder) ? bytes : 0;
 }
 
-/* ---- dense, pici, coo ---- */
+/* ---- dense, bitmap, coo ---- */
 
-/* The layout of a dense, pici or coo block of a valid dtype with nonzeros values (dense: nonzeros == count). Returns 0
- * if a length exceeds 64 bits; index_offset is set even then. */
+/* The layout of a dense, bitmap or coo block of a valid dtype with `nonzeros` values (dense: nonzeros == count).
+ * Returns 0 if a length exceeds 64 bits; index_offset is set even then. */
 FMT_FN int fmt_layout(struct fmt_layout *l, unsigned format, unsigned dtype, uint64_t count, uint64_t nonzeros)
 {
     l->version = FMT_VERSION;

@@ -13,7 +13,7 @@ enum {
     SMALL_HDR_VERSION = 4,
     SMALL_HDR_DTYPE = 5,
     SMALL_HDR_FLAGS = 6,
-    SMALL_HDR_HOLDS = 7, /* what elements of u8 hold, of versions 3 and 4 */
+    SMALL_HDR_HOLDS = 7, /* versions 3 and 4: the contents of u8 elements */
     SMALL_HDR_COUNT = 8,
     SMALL_HDR_LENGTH = 16,
     SMALL_HDR_CHECKSUM = 24,
@@ -57,23 +57,23 @@ enum {
     SMALL_TOKENS = 32,
     SMALL_STATE = 1 << 16,      /* of each lane when all is decoded */
     SMALL_SHARES = 1 << 15,     /* what the shares of a 0 and of a 1 add up to */
-    SMALL_SAMPLE_OF = 128,      /* of so many elements, */
-    SMALL_SAMPLE = 32,          /* so many are counted */
+    SMALL_SAMPLE_OF = 128,      /* of this many elements, */
+    SMALL_SAMPLE = 32,          /* this many are counted */
     SMALL_MOST_DIFFERENCE = 29, /* the largest token of a difference of 16 bits */
-    SMALL_ESCAPE = 31,          /* the token of a literal of which all bits are stored */
+    SMALL_ESCAPE = 31,          /* the token of a literal with all bits stored */
     SMALL_LISTED = 4,           /* listed bits for each element, at most, of dtypes of 16 bits */
     SMALL_TREE_LEVELS = 5,      /* f32: bits of a token */
     SMALL_TABLES_MOST = 32 * 33 /* bytes of tables */
 };
 
-/* What elements of a dtype are made of. */
+/* The structure of elements of a dtype. */
 struct small_shape {
     unsigned width_log2; /* 0, 1 or 2; of e2m1, that of the byte that one is widened to */
     unsigned mantissa;   /* bits */
     uint32_t exponents;  /* the largest exponent */
     int literals;        /* class 0 has its new values stored */
     int tree;            /* tokens are coded by a binary tree, else level by level */
-    unsigned pairs;      /* 1: an element is two of e2m1, which are coded each; else 0 */
+    unsigned pairs;      /* 1: an element is two e2m1, coded one by one; else 0 */
 };
 
 enum { SMALL_F32 = 1, SMALL_F16 = 3, SMALL_BF16 = 4, SMALL_F8E4M3 = 5, SMALL_F8E5M2 = 6, SMALL_U8 = 8 };
@@ -125,8 +125,8 @@ static inline uint64_t small_chunk_elements(uint64_t count, uint64_t i)
     return remaining < SMALL_CHUNK ? remaining : (uint64_t)SMALL_CHUNK;
 }
 
-/* The first element that is counted of those from i on, a multiple of SMALL_SAMPLE_OF. Which quarter it is changes from
- * one to the next, since the rows of a matrix often have a multiple of 128 elements. */
+/* The first sampled element of those from i on, a multiple of SMALL_SAMPLE_OF. The sampled quarter varies, since the
+ * rows of a matrix often have a multiple of 128 elements. */
 static inline uint64_t small_sampled(uint64_t i)
 {
     return i + SMALL_SAMPLE * ((uint32_t)(i / SMALL_SAMPLE_OF) * UINT32_C(2654435761) >> 30);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Where the parts of the attribute PICI_ATTR_VIEWS of a .pici file are (formats/attributes.md). */
+ * Offsets in the attribute PICI_ATTR_VIEWS of a .pici file (formats/attributes.md). */
 #ifndef PICI_LIB_VIEW_FORMAT_H
 #define PICI_LIB_VIEW_FORMAT_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * One chunk: elements to a block, which may be put into a zstd frame, and back. A chunk has its own memory and its own
- * result, so that several can be worked on at once, one thread each. */
+ * One chunk: converts elements to a block, which a zstd frame may compress, and back. Each chunk has its own memory and
+ * result, so that threads can work on several chunks in parallel. */
 #include <stdlib.h>
 
 #include "codec/block.h"
@@ -55,7 +55,7 @@ static enum pici_status unsqueeze(struct pici_chunk *chunk)
     size_t size = chunk->stored.size;
     unsigned long long n = ZSTD_getFrameContentSize(frame, size);
     chunk->rule = "zstd-frame";
-    if (size < 4 || load_le32(frame) != ZSTD_MAGICNUMBER) /* libzstd may also read the formats before its 1.0 */
+    if (size < 4 || load_le32(frame) != ZSTD_MAGICNUMBER) /* libzstd may also read formats older than its 1.0 */
         return PICI_E_CORRUPT;
     if (n == ZSTD_CONTENTSIZE_UNKNOWN || n == ZSTD_CONTENTSIZE_ERROR || n <= size ||
         n > pici_chunk_bound(chunk->dtype, chunk->count) || ZSTD_findFrameCompressedSize(frame, size) != size)
@@ -113,7 +113,7 @@ static void swap(struct pici_buf *buffer, struct pici_buf *other)
     *other = held;
 }
 
-/* How long the record of the block, or of its frame, is. */
+/* The length of the record of the block, or of its frame. */
 static size_t record_bytes(const struct pici_packer *packer)
 {
     return rec_bytes(packer->kind == REC_ZSTD ? packer->frame.size : packer->block.size);
@@ -154,7 +154,7 @@ void pici_pack_chunk(struct pici_packer *packer, const void *base_elements, cons
     if (packer->status || !how->zstd_level || !pack || how->format == PICI_PACKED ||
         packer->block.data[HDR_FORMAT] != PICI_PACKED)
         return;
-    /* zstd finds less in packed values, which may repeat: the block without packing is tried too. */
+    /* zstd gains less from packed values, so try the block without packing too. */
     const enum pici_rec kind = packer->kind;
     const size_t packed_bytes = record_bytes(packer);
     swap(&packer->block, &packer->other_block);
@@ -197,7 +197,7 @@ static enum pici_status check_hash(struct pici_chunk *chunk)
     return PICI_OK;
 }
 
-/* Check the rules of the chunk in their order, but for those inside the block. */
+/* Check the rules of the chunk in their order, except those inside the block. */
 static enum pici_status open_chunk(struct pici_chunk *chunk)
 {
     enum pici_status status = chunk->kind == REC_ZSTD ? unsqueeze(chunk) : PICI_OK;
@@ -252,7 +252,7 @@ static enum pici_status use(struct pici_chunk *chunk, enum pici_chunk_use use, v
         return status || use == CHUNK_HASH ? status : open_chunk(chunk);
     }
     /* In a BLCK record the codec checks the block's checksum, which is the record's hash, so it is not checked twice.
-     * Where something is wrong, check_all finds the first rule that is broken. */
+     * On an error, check_all finds the first broken rule. */
     status = chunk->kind == REC_ZSTD ? check_hash(chunk) : PICI_OK;
     if (!status)
         status = open_chunk(chunk);

@@ -26,9 +26,9 @@ enum { INDEX_HEADER_BYTES = 16, INDEX_ENTRY_BYTES = 16 /* then the description *
 enum { INDEX_TABLE_ZERO = 16, INDEX_TABLE_CONTENT = 20, INDEX_TABLE_BODY = 24, INDEX_TABLE_BYTES = 32 };
 enum { TRAILER_INDEX = 0, TRAILER_INDEX_HASH = 8, TRAILER_HASH = 16, TRAILER_MAGIC = 24, TRAILER_BYTES = 32 };
 enum { REC_LEAST = 48 /* the shortest record, with its body and padding */ };
-enum { LZ4_RATIO = 64 /* a compressed body stands for at most so many times its length */ };
+enum { LZ4_RATIO = 64 /* the content of a compressed body has at most this many times its length */ };
 
-/* Small tensors: a table describes several, whose elements are in common chunks, one for each dtype. */
+/* Small tensors: a table describes several tensors. Their elements share common chunks, one for each dtype. */
 enum { TABLE_MOST = 1 << 20 /* bytes of a table's content */, COMMON_MOST = 1 << 20 /* bytes of its elements */ };
 enum { DTYPES = PICI_U64 + 1 };
 
@@ -61,29 +61,30 @@ struct pici_buf {
     size_t size, capacity;
 };
 
-/* Make room for so many bytes in all. PICI_E_NOMEM leaves the buffer as it was. */
+/* Make room for this many bytes in total. PICI_E_NOMEM: the buffer is unchanged. */
 enum pici_status pici_buf_fit(struct pici_buf *, uint64_t needed);
 void pici_buf_free(struct pici_buf *);
 
 int pici_all_zero(const uint8_t *bytes, size_t size);
 
-/* Whether a compressed body of that many bytes may stand for so many. */
+/* Whether a compressed body of `bytes` bytes may have a content of content_bytes. */
 int pici_lz4_fits(uint64_t bytes, uint64_t content_bytes);
 
 /* ---- Error messages ---- */
 
 enum { PICI_ERROR_CAP = 512, PICI_QUOTE_CAP = 80 };
 
-/* name in single quotes to out. Bytes that are not printable ASCII are escaped; a long name is cut. Returns out. */
+/* Write the name in single quotes to `quoted`. Escapes bytes other than printable ASCII, and cuts a long name. Returns
+ * `quoted`. */
 const char *pici_quote(char quoted[PICI_QUOTE_CAP], const char *name, size_t size);
 
-/* The message of errno value error_number to out. Returns out. */
+/* Write the text of the errno value error_number to `message`. Returns `message`. */
 const char *pici_errno_text(int error_number, char *message, size_t capacity);
 
 /* ---- Descriptors ---- */
 
-/* Of many files that are read in turns, how many stay open: a quarter of what the process may have open, and at most
- * 200. The others are opened for each read. */
+/* The number of files to keep open when reading many in turn: a quarter of the process's limit, at most 200. Others are
+ * opened for each read. */
 size_t pici_files_kept(void);
 
 /* ---- Descriptions and attributes ---- */
@@ -134,7 +135,7 @@ void pici_attrs_free(struct pici_attrs *);
 
 #define NO_TABLE UINT32_MAX
 
-/* Where the index has a tensor. */
+/* The place of a tensor in the index. */
 struct pici_entry {
     size_t position; /* of its entry in the index; of a small tensor, of its description in small */
     uint32_t table;  /* NO_TABLE: it has a TENS record of its own */
@@ -145,12 +146,12 @@ struct pici_entry {
 
 /* A TABL record and its chunks. */
 struct pici_table {
-    size_t entry, chunks;      /* in the index: of its entry, of the places of its chunks */
+    size_t entry, chunks;      /* offsets in the index: of its entry, and of its chunks' places */
     size_t first, count;       /* its tensors */
     size_t bytes;              /* of its content */
     uint32_t element_bytes;    /* of all its tensors */
     uint32_t elements[DTYPES]; /* elements of each dtype: a chunk, if there are any */
-    int checked;               /* random access: its record has been read, and is as the index says */
+    int checked;               /* random access: its record was read and matches the index */
 };
 
 /* The content of a table. */
@@ -167,9 +168,9 @@ struct pici_index {
     struct pici_buf entries; /* a struct pici_entry for each tensor */
     struct pici_buf small;   /* the descriptions of small tensors */
     struct pici_buf tables;  /* a struct pici_table for each */
-    int open;                /* the last of them has no record yet, and takes more tensors */
+    int open;                /* the last table has no record yet, and takes more tensors */
     struct pici_body bodies[BODIES_KEPT];
-    unsigned newest; /* of them: the one of the open table, or the last that was decompressed */
+    unsigned newest; /* the body of the open table, or the last one decompressed */
     struct pici_buf
         order;    /* a size_t for each tensor: their numbers, in runs sorted by name; then as much space for merging */
     size_t count; /* tensors */
@@ -186,24 +187,24 @@ enum pici_status pici_index_chunk(struct pici_index *, uint64_t offset, uint64_t
  * if none is open. */
 enum pici_status pici_index_small(struct pici_index *, const uint8_t *body, size_t bytes);
 
-/* The same for all tensors of a table. PICI_E_CORRUPT: *broken_rule says which is broken. PICI_E_NOMEM. */
+/* As pici_index_small, for all tensors of a table. PICI_E_CORRUPT: *broken_rule is the broken rule. PICI_E_NOMEM. */
 enum pici_status pici_index_table(struct pici_index *, const uint8_t *data, size_t bytes, const char **broken_rule);
 
 /* Add the record of the open table, whose body [bytes] may be compressed, and close it. Its chunks follow. */
 enum pici_status pici_index_close(struct pici_index *, uint64_t offset, uint64_t header_hash, const uint8_t *body,
                                   size_t bytes, uint32_t content_bytes);
 
-/* The table that the tensor stands in; null if it has a record of its own. */
+/* The table that contains the tensor; null if it has a record of its own. */
 struct pici_table *pici_index_table_of(const struct pici_index *, size_t tensor);
 
-/* The number, in its common chunk, of the first element of a tensor that stands in a table. */
+/* The number of a table's tensor's first element in its common chunk. */
 uint64_t pici_index_first(const struct pici_index *, size_t tensor);
 
-/* The description and attributes of a tensor that stands in a table: *body is valid until the next call. */
+/* The description and attributes of a tensor in a table. *body is valid until the next call. */
 enum pici_status pici_index_body(struct pici_index *, size_t tensor, const uint8_t **body, size_t *bytes);
 
-/* Check index->bytes, just read, as far as it can be checked alone: the descriptions, the offsets (those of records
- * before index_offset) and the extent. PICI_E_CORRUPT: *broken_rule says which. PICI_E_NOMEM. */
+/* Check index->bytes, just read, for all that needs no other record: descriptions, offsets (of records before
+ * index_offset) and extent. PICI_E_CORRUPT: *broken_rule is the broken rule. PICI_E_NOMEM. */
 enum pici_status pici_index_load(struct pici_index *index, uint64_t index_offset, uint32_t version,
                                  const char **broken_rule);
 
@@ -213,10 +214,10 @@ int pici_index_find(const struct pici_index *, const char *name, size_t size, si
 /* Sort all names into one run. Returns 0 if two are equal: *tensor is one of the two. */
 int pici_index_unique(struct pici_index *, size_t *tensor);
 
-/* The description of a tensor that there is. */
+/* The description of an existing tensor. */
 void pici_index_desc(const struct pici_index *, size_t tensor, struct pici_desc *);
 
-/* Where the index says that a record is: the TENS or TABL record of a tensor, or one of its chunks. */
+/* The place of a record by the index: the TENS or TABL record of a tensor, or one of its chunks. */
 struct pici_place {
     uint64_t offset, end, hash;
     uint64_t count; /* of a chunk: its elements */
@@ -225,7 +226,7 @@ void pici_index_tens(const struct pici_index *, size_t tensor, uint64_t index_of
 void pici_index_blck(const struct pici_index *, size_t tensor, uint64_t chunk_number, uint64_t index_offset,
                      struct pici_place *);
 
-/* Bytes of a tensor in the file: of its records, or a part of those that it shares. */
+/* Bytes of a tensor in the file: of its records, or its share of common ones. */
 uint64_t pici_index_stored(const struct pici_index *, size_t tensor, uint64_t index_offset);
 void pici_index_free(struct pici_index *);
 
@@ -234,7 +235,7 @@ void pici_index_free(struct pici_index *);
 /* Encoding: the memory and the result of one chunk. */
 struct pici_packer {
     struct pici_buf block, frame;
-    struct pici_buf other_block, other_frame; /* the same without packing, while both are tried */
+    struct pici_buf other_block, other_frame; /* the same without packing, while trying both */
     void *zstd;
     enum pici_rec kind; /* the body is block (REC_BLCK) or frame (REC_ZSTD) */
     enum pici_status status;
@@ -247,10 +248,10 @@ struct pici_pack_how {
     int zstd_level;
     enum pici_zeros zeros;
     enum pici_pack pack;
-    int delta; /* the elements are a delta, or some are: they are exact, and packed only in PICI_PACKED */
+    int delta; /* some or all elements are a delta: exact, and packed only in PICI_PACKED */
 };
 
-/* Encode count elements of source; base_elements: null, or what they are a delta from. Sets kind and status. */
+/* Encode count elements of source; base_elements: null, or the base of a delta. Sets kind and status. */
 void pici_pack_chunk(struct pici_packer *, const void *base_elements, const void *source, uint64_t count,
                      const struct pici_pack_how *);
 void pici_packer_free(struct pici_packer *);
@@ -266,13 +267,13 @@ struct pici_chunk {
     void *zstd;
 
     enum pici_status status;
-    const char *rule;        /* of formats/file.md that is broken, by the status */
+    const char *rule;        /* the broken rule of formats/file.md, by the status */
     struct pici_fault fault; /* if the rule is "block": the rule of formats/block.md */
 };
 
 enum pici_chunk_use {
     CHUNK_HASH,   /* check body-hash only */
-    CHUNK_OPEN,   /* check all rules but those inside the block; pici_decompress_range may follow */
+    CHUNK_OPEN,   /* check all rules except those inside the block; pici_decompress_range may follow */
     CHUNK_VERIFY, /* check all rules */
     CHUNK_DECODE, /* the same, and decode to destination */
     CHUNK_APPLY   /* the same, and XOR into destination */
@@ -288,14 +289,14 @@ void pici_chunk_free(struct pici_chunk *);
 /* PICI_E_UNSUPPORTED: a build without zstd. PICI_E_ARG: zstd has no such level. Level 0 means no zstd. */
 enum pici_status pici_zstd_level(int level);
 
-/* Do work(context, i) for i in [0, threads): on so many threads if there is more than one. */
+/* Run work(context, i) for i in [0, threads), on that many threads. */
 void pici_chunks_parallel(int threads, void (*work)(void *context, int i), void *context);
 
 /* ---- Descriptors ---- */
 
 /* Callbacks whose context is an int *. */
 int pici_fd_write(void *descriptor, const void *bytes, size_t size);
-/* fsync, where the file system has it. Returns -1 with errno set if it fails. */
+/* fsync, if the file system supports it. Returns -1 with errno set on failure. */
 int pici_fd_sync(int descriptor);
 int pici_fd_read(void *descriptor, void *bytes, size_t capacity, size_t *received);
 int pici_fd_read_at(void *descriptor, void *bytes, size_t size, uint64_t offset);

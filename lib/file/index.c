@@ -23,7 +23,7 @@ enum pici_status pici_buf_fit(struct pici_buf *buffer, uint64_t needed)
     return PICI_OK;
 }
 
-/* Make room for so many more bytes; the capacity grows by half. */
+/* Make room for `needed` more bytes; the capacity grows by half. */
 static enum pici_status more(struct pici_buf *buffer, uint64_t needed)
 {
     if (needed <= buffer->capacity - buffer->size)
@@ -133,8 +133,8 @@ size_t pici_chunk_bound(enum pici_dtype dtype, uint64_t count)
 
 /* ---- Attributes ---- */
 
-/* Check attributes at bytes: *used_bytes is their length. `at`: null, or gets where each is, from the offset `skipped`
- * on. PICI_E_CORRUPT: they break the rule "attributes", or take more than size bytes. PICI_E_NOMEM. */
+/* Check attributes at bytes: *used_bytes is their length. at: null, or receives their offsets, which begin at
+ * `skipped`. PICI_E_CORRUPT: they break the rule "attributes", or take more than size bytes. PICI_E_NOMEM. */
 static enum pici_status walk_attrs(const uint8_t *bytes, size_t size, uint32_t count, size_t *used_bytes,
                                    struct pici_buf *at, size_t skipped)
 {
@@ -255,7 +255,7 @@ static void merge(struct pici_index *index)
 {
     size_t left_start = index->run_starts[index->run_count - 2], right_next = index->run_starts[index->run_count - 1],
            left = right_next - left_start, output = left_start, left_next = 0;
-    size_t spare = index->count; /* the left run moves behind the numbers in use */
+    size_t spare = index->count; /* the left run moves after the numbers in use */
     memcpy(index->order.data + spare * sizeof left_start, index->order.data + left_start * sizeof left_start,
            left * sizeof left_start);
     while (left_next < left && right_next < index->count) {
@@ -271,7 +271,7 @@ static void merge(struct pici_index *index)
     index->run_count--;
 }
 
-/* Enter the last tensor in the order of names. Equal names are found by pici_index_find and _unique. */
+/* Enter the last tensor in the order of names. pici_index_find and pici_index_unique find equal names. */
 static enum pici_status enter(struct pici_index *index)
 {
     size_t i = index->count;
@@ -467,7 +467,7 @@ uint64_t pici_index_first(const struct pici_index *index, size_t tensor)
     return entry_of(index, tensor)->first;
 }
 
-/* How many chunks of a table come before that of dtype; of DTYPES: how many it has. */
+/* The number of a table's chunks before that of dtype; dtype DTYPES: of all its chunks. */
 static size_t chunks_before(const struct pici_table *table, unsigned dtype)
 {
     size_t size = 0;
@@ -478,7 +478,7 @@ static size_t chunks_before(const struct pici_table *table, unsigned dtype)
 
 /* ---- An index that was read ---- */
 
-/* Whether a record can begin at offset: the one at `last` fits before it, and another between it and the end. */
+/* Whether a record can begin at offset: the previous one fits before it, and it fits before the end. */
 static int follows(uint64_t offset, uint64_t previous, uint64_t end_offset)
 {
     return offset % 16 == 0 && offset > previous && offset - previous >= REC_LEAST && offset <= end_offset &&
@@ -514,8 +514,8 @@ enum pici_status pici_index_body(struct pici_index *index, size_t tensor, const 
     while (kept < index->bodies + BODIES_KEPT && kept->table != (size_t)entry->table + 1)
         kept++;
     if (kept == index->bodies + BODIES_KEPT) {
-        /* Tables in the order of the file take one place after another. Who goes back may come again: the last table is
-         * kept, and the oldest is given up. */
+        /* Reading tables in order uses one place again and again. A reader that goes back may come again: keep the last
+         * table, and replace the oldest. */
         if ((size_t)entry->table + 1 < index->bodies[index->newest].table)
             index->newest = (index->newest + 1) % BODIES_KEPT;
         kept = &index->bodies[index->newest];
@@ -529,7 +529,7 @@ enum pici_status pici_index_body(struct pici_index *index, size_t tensor, const 
     return PICI_OK;
 }
 
-/* The entry of a table at data: *used_bytes without its chunks. */
+/* Load the entry of a table at data. *used_bytes: its bytes without its chunks. */
 static enum pici_status load_table(struct pici_index *index, const uint8_t *data, size_t size, size_t *used_bytes,
                                    const char **broken_rule)
 {
@@ -557,7 +557,7 @@ static enum pici_status load_table(struct pici_index *index, const uint8_t *data
     return status;
 }
 
-/* The entry of a tensor or a table, *used_bytes without its chunks, of which there are *chunks. */
+/* Load the entry of a tensor or a table. *used_bytes: its bytes without its chunks. *chunks: their number. */
 static enum pici_status load_entry(struct pici_index *index, size_t position, uint32_t version, size_t *used_bytes,
                                    uint64_t *chunks, const char **broken_rule)
 {
@@ -613,7 +613,7 @@ enum pici_status pici_index_load(struct pici_index *index, uint64_t index_offset
             previous = offset;
         }
     }
-    index->bodies[index->newest].table = 0; /* its place is for the first that is asked for */
+    index->bodies[index->newest].table = 0; /* the first table read takes this place */
     *broken_rule = "index";
     return position == size && index->count == count ? PICI_OK : PICI_E_CORRUPT;
 }
@@ -638,7 +638,8 @@ static uint64_t begins(const struct pici_index *index, size_t tensor, uint64_t i
     return tensor < index->count ? load_le64(record_of(index, tensor)) : index_offset;
 }
 
-/* The chunks of the tensor, or of its table: where the index has them, how many, and the first tensor after them. */
+/* The chunks of the tensor, or of its table: their place in the index, their number, and the first tensor after
+ * them. */
 static const uint8_t *chunks_of(const struct pici_index *index, size_t tensor, const struct pici_desc *description,
                                 uint64_t *count, size_t *after)
 {
@@ -698,7 +699,8 @@ uint64_t pici_index_stored(const struct pici_index *index, size_t tensor, uint64
     chunks_of(index, tensor, &description, &count, &after);
     if (entry->table == NO_TABLE)
         return begins(index, after, index_offset) - begins(index, tensor, index_offset);
-    /* The table's records in parts, as long as the tensors' descriptions and elements are: all parts add up to it. */
+    /* Divide the table's records in proportion to the tensors' descriptions and elements. All parts add up to the
+     * total. */
     const struct pici_table *table = table_at(index, entry->table);
     const uint64_t record_bytes = begins(index, after, index_offset) - begins(index, tensor, index_offset);
     const uint64_t table_bytes = table->bytes + table->element_bytes, begin = (uint64_t)entry->within + entry->before;

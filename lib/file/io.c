@@ -11,7 +11,7 @@
 
 #include "file/file.h"
 
-enum { MOST_AT_ONCE = 1 << 30 }; /* systems have limits of bytes for one call, of which none is lower */
+enum { MOST_AT_ONCE = 1 << 30 }; /* below every system's limit for one call */
 
 int pici_fd_write(void *descriptor, const void *bytes, size_t size)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Bodies of records that describe something, as LZ4 blocks. The format of such a block is that of LZ4, so that other
- * programs can read it. It says no length: both that of the block and that of its content are known from elsewhere. */
+ * Bodies of META, TENS and TABL records as LZ4 blocks. The format is that of LZ4, so other programs can read it. A
+ * block does not contain its length or that of its content: the record's header, or the index, has both. */
 #include <string.h>
 
 #include "file/lz4.h"
 
-/* A block is sequences: a byte with two lengths of 4 bits, literals, and a copy of 4 or more earlier bytes by its
- * distance, which the last sequence has not. A length that begins with 15 goes on in bytes, up to one below 255. */
+/* A block is sequences: a byte with two lengths of 4 bits, literals, and, except in the last sequence, a copy of 4 or
+ * more earlier bytes, given by its distance. A length of 15 continues in bytes, up to one below 255. */
 enum { COPY_LEAST = 4, DISTANCE_MOST = 65535, LENGTH_SHORT = 15 };
-enum { LAST_LITERALS = 5, COPY_BEFORE_END = 12 }; /* bytes of content after each copy, and after where it begins */
+enum { LAST_LITERALS = 5, COPY_BEFORE_END = 12 }; /* least bytes of content after a copy's end, and after its begin */
 enum { SLOT_BITS = 12 };
 
 static unsigned slot_of(const uint8_t *bytes)
@@ -17,7 +17,7 @@ static unsigned slot_of(const uint8_t *bytes)
     return load_le32(bytes) * UINT32_C(2654435761) >> (32 - SLOT_BITS);
 }
 
-/* The block so far; full once something did not fit. */
+/* The block so far. full: something did not fit. */
 struct output {
     uint8_t *block;
     size_t size, capacity;
@@ -67,7 +67,7 @@ static void put_sequence(struct output *output, const uint8_t *literals, size_t 
 
 size_t pici_lz4_compress(uint8_t *destination, size_t capacity, const uint8_t *source, size_t size)
 {
-    uint32_t last[1 << SLOT_BITS] = {0}; /* where these 4 bytes, or others of their slot, were seen last; plus 1 */
+    uint32_t last[1 << SLOT_BITS] = {0}; /* 1 + the last position of 4 bytes with this slot; 0: none */
     struct output output = {.block = destination, .capacity = capacity};
     size_t literals = 0, position = 0;
     while (size >= COPY_BEFORE_END && position <= size - COPY_BEFORE_END && !output.full) {
@@ -95,7 +95,8 @@ size_t pici_lz4_compress(uint8_t *destination, size_t capacity, const uint8_t *s
     return output.full ? 0 : output.size;
 }
 
-/* Adds the bytes that follow a short length of 15. 0: the block ends before they do, or it is more than `most`. */
+/* Adds the bytes that follow a short length of 15. Returns 0 if the block ends before they do, or the length exceeds
+ * `maximum`. */
 static int take_length(const uint8_t *source, size_t size, size_t *position, size_t *length, size_t maximum)
 {
     uint8_t excess = 255;

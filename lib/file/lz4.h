@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * LZ4 blocks, made and read without a library: descriptions of tensors and attributes repeat themselves a lot. */
+ * LZ4 blocks without a library: descriptions of tensors and attributes are repetitive. */
 #ifndef PICI_LIB_FILE_LZ4_H
 #define PICI_LIB_FILE_LZ4_H
 
@@ -10,8 +10,7 @@
  * input gives the same block everywhere. */
 size_t pici_lz4_compress(uint8_t *destination, size_t capacity, const uint8_t *source, size_t size);
 
-/* Decompress the block source [size], which may be anything, into destination. Returns 0 unless its content has count
- * bytes. */
+/* Decompress the untrusted block source [size] into destination. Returns 0 unless its content has count bytes. */
 int pici_lz4_decompress(uint8_t *destination, size_t count, const uint8_t *source, size_t size);
 
 #endif

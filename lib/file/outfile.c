@@ -27,7 +27,7 @@ struct pici_outfile {
     int descriptor;
     int directory; /* of the file; -1: a FIFO or device, written as it is */
     int force;
-    char *name; /* in dir */
+    char *name; /* in directory */
     char temporary[64];
     volatile sig_atomic_t temp_exists;
 };
@@ -61,8 +61,8 @@ int pici_fd_sync(int descriptor)
     return bad && errno != EINVAL && errno != ENOTSUP ? -1 : 0;
 }
 
-/* An interrupted close is not repeated: the descriptor is closed, and its number may be another thread's by now. The
- * data of a file are on the disk already, by fsync. */
+/* Do not repeat an interrupted close: the descriptor is closed, and another thread may already use its number. fsync
+ * has already written the data to disk. */
 static int close_fd(int descriptor)
 {
     return close(descriptor) == 0 || errno == EINTR ? 0 : -1;
@@ -87,7 +87,7 @@ static enum pici_status place(struct pici_outfile *outfile, const char *path)
     return outfile->directory < 0 ? PICI_E_IO : PICI_OK;
 }
 
-/* Create the temporary file. perms: null for those of any new file. */
+/* Create the temporary file. perms: null for the default permissions. */
 static enum pici_status create(struct pici_outfile *outfile, const struct pici_perms *perms)
 {
     for (unsigned k = 0; k < 100; k++) {
@@ -132,8 +132,8 @@ static int descriptor_named(const char *path)
     return -1;
 }
 
-/* The descriptor behind a path such as /dev/stdout, or a link to one: writes there append or go into a pipe, as its
- * opener chose. -1: none. */
+/* The descriptor behind a path such as /dev/stdout, or a link to one, or -1. Writing to it keeps the opener's choices,
+ * such as appending. */
 static int descriptor_of(const char *path)
 {
     enum { LINKS = 8 };
@@ -151,7 +151,7 @@ static int descriptor_of(const char *path)
     return descriptor;
 }
 
-/* new: the permissions of a new file. */
+/* given: the permissions for a new file. */
 static enum pici_status begin(struct pici_outfile *outfile, const char *path, const struct pici_perms *given)
 {
     struct pici_perms replaced = {0};
@@ -265,8 +265,8 @@ static int rename_new(int dir, const char *temporary_path, const char *target)
 #endif
 }
 
-/* Give the temporary file its name, unless another file has it. Nothing but the whole file ever has the name: a process
- * that is killed between two of these calls leaves no other. */
+/* Give the temporary file its name, unless another file has it. Only the complete file ever has the name, even if the
+ * process is killed between two of these calls. */
 static int name_new(struct pici_outfile *outfile)
 {
     struct stat file_status;
@@ -281,8 +281,8 @@ static int name_new(struct pici_outfile *outfile)
     }
     if (errno == EEXIST)
         return -1;
-    /* A file system with neither. Claiming the name with an empty file would leave that behind when killed; so a file
-     * that another process creates between these two calls is replaced. */
+    /* The file system supports neither. Claiming the name with an empty file would leave that file if the process is
+     * killed. So this replaces a file that another process creates between these two calls. */
     if (fstatat(outfile->directory, outfile->name, &file_status, AT_SYMLINK_NOFOLLOW) == 0)
         errno = EEXIST;
     if (errno != ENOENT)

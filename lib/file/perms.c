@@ -25,7 +25,7 @@ static ssize_t acl_get(const char *path, int descriptor, void *bytes, size_t cap
     return path ? getxattr(path, acl_name, bytes, capacity) : fgetxattr(descriptor, acl_name, bytes, capacity);
 }
 
-/* The list of a file, given by path or else by descriptor. Where it cannot be read, the owner alone is permitted. */
+/* Read the list of a file, given by path or else by descriptor. If it cannot be read, permit only the owner. */
 static int acl_read(struct pici_perms *perms, const char *path, int descriptor)
 {
     for (;;) {
@@ -158,12 +158,13 @@ int pici_perms_set(const struct pici_perms *perms, int descriptor)
     if (perms->acl) /* sets the mode too */
         listed = group && acl_write(descriptor, perms->acl, perms->acl_size) == 0;
     if (perms->acl && !listed)
-        mode &= OWNER; /* with a list, the mode's group bits are not the group's */
+        mode &= OWNER; /* with a list, the mode's group bits are the list's mask */
     else if (!group)
         mode = common(mode);
     if (!listed && fchmod(descriptor, mode) != 0 && !no_such_thing(errno))
         return errno;
-    /* The owner last: who has given the file away may not change its mode any more. Only privileged processes may. */
+    /* Set the owner last: after giving the file away, this process may not change its mode any more. Only privileged
+     * processes may. */
     if (perms->same_uid && file_status.st_uid != perms->uid)
         (void)!fchown(descriptor, perms->uid, (gid_t)-1);
     return 0;

@@ -40,7 +40,7 @@ static enum pici_status start(struct pici_reader *reader, const struct pici_read
 {
     enum pici_status status = fill(reader, options);
     if (!status && reader->read_at && reader->file_bytes < LEAST_FILE && reader->file_bytes >= FILE_HEADER_BYTES) {
-        status = pici_reader_file_header(reader); /* its message is better if this is another kind of file */
+        status = pici_reader_file_header(reader); /* gives a better message for other kinds of files */
         if (!status)
             status = pici_reader_fail(reader, PICI_E_CORRUPT, "truncated", "the file ends at byte %" PRIu64,
                                       reader->file_bytes);
@@ -183,7 +183,7 @@ uint64_t pici_reader_error_offset(const struct pici_reader *reader)
 
 /* ---- Tensors ---- */
 
-/* What the file says of the tensor, to the caller's struct, which may be of another version. */
+/* Copy the tensor's description to the caller's struct, which may be of another version. */
 static enum pici_status give_info(const struct pici_reader *reader, size_t tensor, struct pici_tensor_info *theirs)
 {
     struct pici_tensor_info tensor_info;

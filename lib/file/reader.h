@@ -18,19 +18,19 @@ enum { COMMON_KEPT = 16 /* common chunks, of any dtypes and tables */ };
 /* The part of the file that an error message names. */
 enum pici_part { PART_HEADER, PART_META, PART_NEXT, PART_TENS, PART_CHUNK, PART_INDEX, PART_TRAILER };
 
-/* The views of a file, once they have been asked for. */
+/* The views of a file, loaded at the first request. */
 struct pici_view_name {
-    const char *name; /* [len] */
+    const char *name; /* [size] */
     size_t size, number;
 };
 
 struct pici_views {
     int loaded;
     size_t count;
-    const uint8_t **rows;         /* [count] where each is in the attribute, */
+    const uint8_t **rows;         /* [count] their places in the attribute, */
     const uint8_t *table_end;     /* which ends here */
-    struct pici_view_name *names; /* [n] sorted */
-    const char *stem;             /* [stem_len] of PICI_ATTR_UNNAMED; or NULL */
+    struct pici_view_name *names; /* [count] sorted */
+    const char *stem;             /* [stem_size] of PICI_ATTR_UNNAMED; or NULL */
     size_t stem_size;
 };
 
@@ -56,14 +56,14 @@ struct pici_reader {
     struct pici_views views;
 
     uint64_t current;       /* tensor of pici_reader_next and _read; PICI_FILE before the first */
-    uint64_t elements_read; /* elements of it that have been read */
+    uint64_t elements_read; /* elements of it read so far */
     int ended;              /* there is no further tensor */
 
     int slots, threads;
     struct pici_chunk *chunks;  /* [slots] */
-    struct pici_chunk part;     /* the last chunk of which a part was read */
+    struct pici_chunk part;     /* the last chunk that was read in part */
     struct pici_chunk *common;  /* [COMMON_KEPT] random access: common chunks; null before the first is read */
-    unsigned oldest_common;     /* the next to be given up */
+    unsigned oldest_common;     /* the next to replace */
     struct pici_buf compressed; /* a compressed body */
     struct pici_buf elements;   /* forward: of the current tensor's table, */
     size_t elements_at[DTYPES]; /* where those of each dtype begin, */
@@ -91,7 +91,7 @@ enum pici_status pici_reader_enter(struct pici_reader *reader);
 __attribute__((format(printf, 4, 5))) enum pici_status pici_reader_fail(struct pici_reader *r, enum pici_status s,
                                                                         const char *rule, const char *format, ...);
 
-/* Set the error message of a wrong call, after which the reader goes on. Returns s. */
+/* Set the error message of a wrong call. The reader remains usable. Returns s. */
 __attribute__((format(printf, 3, 4))) enum pici_status pici_reader_refuse(struct pici_reader *r, enum pici_status s,
                                                                           const char *format, ...);
 
@@ -167,7 +167,7 @@ enum pici_status pici_reader_elements(struct pici_reader *reader, uint64_t tenso
                                       uint64_t first_element, uint64_t elements, enum pici_chunk_use use,
                                       void *destination);
 
-/* Forward: pass over the rest of the current tensor, checking checksums. */
+/* Forward: skip the rest of the current tensor, checking checksums. */
 enum pici_status pici_reader_pass(struct pici_reader *reader);
 
 #endif

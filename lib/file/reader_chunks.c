@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Reads the chunks of a tensor. Each thread reads a whole chunk and decodes it directly to its place. If a call needs
- * only a part of a chunk, its block is kept for the next call. */
+ * only a part of a chunk, the reader keeps the chunk's block for the next call. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,7 +56,7 @@ static enum pici_status load(struct pici_reader *reader, struct pici_chunk *chun
     return load_at(reader, chunk, tensor, number, description->dtype, place.count, &place);
 }
 
-/* Set the error message of a chunk that was used without success. */
+/* Set the error message of a chunk that failed. */
 static enum pici_status report(struct pici_reader *reader, const struct pici_chunk *chunk)
 {
     enum pici_status status = chunk->status;
@@ -120,13 +120,13 @@ enum pici_status pici_reader_chunks(struct pici_reader *reader, uint64_t tensor,
     batch.threads = chunk_count == 1 ? reader->threads : 1;
     if (loaded)
         pici_chunks_parallel(loaded, use_one, &batch);
-    for (int taken = 0; taken < loaded; taken++) /* the first chunk with a fault is reported */
+    for (int taken = 0; taken < loaded; taken++) /* report the first chunk with a fault */
         if (reader->chunks[taken].status)
             return report(reader, &reader->chunks[taken]);
     return unread;
 }
 
-/* The common chunk of the table and dtype, if it is kept; else the one to be given up for it; null: no memory. */
+/* The kept common chunk of the table and dtype, or else the chunk to replace by it. Null: no memory. */
 static struct pici_chunk *kept_common(struct pici_reader *reader, const struct pici_table *table, enum pici_dtype dtype,
                                       int *is_kept)
 {
@@ -145,7 +145,8 @@ static struct pici_chunk *kept_common(struct pici_reader *reader, const struct p
     return reader->common ? &reader->common[reader->oldest_common++ % COMMON_KEPT] : NULL;
 }
 
-/* The chunk that is kept for parts of the tensor: of a small one, that of its dtype. *is_kept: it is the right one. */
+/* The chunk kept for parts of the tensor; for a small tensor, the common chunk of its dtype. *is_kept: it is the
+ * requested one. */
 static struct pici_chunk *kept(struct pici_reader *reader, uint64_t tensor, const struct pici_desc *description,
                                uint64_t number, int *is_kept)
 {
@@ -169,7 +170,7 @@ enum pici_status pici_reader_open_part(struct pici_reader *reader, uint64_t tens
     if (status)
         return status;
     pici_use_chunk(chunk, reader->read ? CHUNK_VERIFY : CHUNK_OPEN, NULL,
-                   1); /* forward: all of it is checked, as reads may end in it */
+                   1); /* forward: check all of it, as reads may end in it */
     if (!chunk->status)
         return PICI_OK;
     status = report(reader, chunk);
@@ -194,7 +195,7 @@ static enum pici_status read_part(struct pici_reader *reader, uint64_t tensor, c
                                                                              &options);
     if (!status)
         return PICI_OK;
-    pici_use_chunk(chunk, CHUNK_VERIFY, NULL, 1); /* find the rule that is broken */
+    pici_use_chunk(chunk, CHUNK_VERIFY, NULL, 1); /* find the broken rule */
     if (!chunk->status)
         chunk->status = status;
     status = report(reader, chunk);
@@ -204,7 +205,7 @@ static enum pici_status read_part(struct pici_reader *reader, uint64_t tensor, c
 
 /* ---- Small tensors ---- */
 
-/* The first tensor of a table with elements of that dtype, of which there are some. */
+/* The first tensor of a table with elements of that dtype. There must be one. */
 static size_t first_of(const struct pici_reader *reader, const struct pici_table *table, enum pici_dtype dtype)
 {
     struct pici_desc description;
@@ -215,7 +216,7 @@ static size_t first_of(const struct pici_reader *reader, const struct pici_table
     return i;
 }
 
-/* Forward: read the common chunks of the current tensor's table, unless they have been. */
+/* Forward: read the common chunks of the current tensor's table, unless they were read already. */
 static enum pici_status read_common(struct pici_reader *reader)
 {
     const struct pici_table *table = pici_index_table_of(&reader->index, (size_t)reader->current);

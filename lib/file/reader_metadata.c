@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Reading what describes a .pici file: the file header, the attributes, the index, the trailer. A forward reader builds
- * the index of the records that it reads, and compares it with the one in the file. */
+ * Reads the metadata of a .pici file: file header, attributes, index and trailer. A forward reader builds the index of
+ * the records that it reads, and compares it with the one in the file. */
 #include <string.h>
 
 #include "file/lz4.h"
@@ -92,7 +92,7 @@ enum pici_status pici_reader_table(struct pici_reader *reader, const struct pici
         return status;
     const struct pici_buf *stored = record->content_bytes ? &reader->compressed : table;
     status = pici_index_table(&reader->index, table->data, table->size, &broken_rule);
-    reader->where_tensor = reader->index.count; /* the first that the index has not, if there is one */
+    reader->where_tensor = reader->index.count; /* the first tensor that the index lacks, if any */
     if (status == PICI_E_CORRUPT)
         return pici_reader_fail(reader, status, broken_rule, "the table is malformed");
     if (!status)

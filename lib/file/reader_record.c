@@ -200,7 +200,7 @@ enum pici_status pici_reader_body(struct pici_reader *reader, const struct pici_
     enum pici_status status = PICI_OK;
     body->size = 0;
     if (reader->read) {
-        while (!status && body->size < all) { /* at most as much as has been read, and 64 KiB */
+        while (!status && body->size < all) { /* grow by at most the bytes read so far, and 64 KiB */
             uint64_t count = all - body->size, stride = (uint64_t)body->size + READER_IN_BYTES;
             count = count < stride ? count : stride;
             if (pici_buf_fit(body, body->size + count))

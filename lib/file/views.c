@@ -12,7 +12,8 @@
 
 /* ---- Checking a view */
 
-/* The elements of its dtype, from `offset` on, that a view reaches over. 0: beyond 63 bits in bytes. */
+/* Measure the range of elements of its dtype that a view spans from `offset` on. Returns 0 if it exceeds 63 bits in
+ * bytes. */
 static int measure(struct pici_view *view)
 {
     const uint64_t element_width = pici_dtype_width(view->dtype), maximum = (uint64_t)INT64_MAX / element_width;
@@ -35,7 +36,7 @@ static int measure(struct pici_view *view)
     return 1;
 }
 
-/* Turns the range of the view's own elements into one of the tensor's. 0: the tensor has not so many. */
+/* Turns the range of the view's own elements into one of the tensor's. Returns 0 if the tensor has fewer. */
 static int place(struct pici_view *view, enum pici_dtype dtype, uint64_t count)
 {
     const uint64_t view_width = pici_dtype_width(view->dtype), element_width = pici_dtype_width(dtype);
@@ -50,7 +51,8 @@ static int place(struct pici_view *view, enum pici_dtype dtype, uint64_t count)
     return end_element <= count;
 }
 
-/* Parses the view at bytes, without its pointers into the tensor. *used_bytes: its length. 0: malformed. */
+/* Parses the view at bytes, without its pointers into the tensor. *used_bytes: its length. Returns 0 if it is
+ * malformed. */
 static int parse(struct pici_view *view, const uint8_t *bytes, size_t left, size_t *used_bytes)
 {
     *view = (struct pici_view)PICI_VIEW_INIT;
@@ -172,7 +174,7 @@ enum pici_status pici_reader_view_count(struct pici_reader *reader, uint64_t *vi
     return PICI_OK;
 }
 
-/* The view of that number, which there is, to the caller's struct. */
+/* Copy an existing view to the caller's struct. */
 static enum pici_status give(struct pici_reader *reader, size_t number, struct pici_view *theirs)
 {
     struct pici_view view;
@@ -236,14 +238,14 @@ enum pici_status pici_reader_is_unnamed(struct pici_reader *reader, const char *
 
 /* ---- Elements */
 
-/* How a view's elements lie in the tensor's, which are in the host's order. */
+/* The layout of a view's elements in the tensor's, which are in host order. */
 struct layout {
     const uint8_t *source;
     size_t width, stored; /* bytes of an element of the view; of the tensor */
     int negative, conjugate;
 };
 
-/* The element whose first byte, of all in little-endian order, is byte `at`. */
+/* Copy the element that begins at byte `at` of the tensor in little-endian order. */
 static void copy_mixed(const struct layout *layout, uint8_t *target, uint64_t at)
 {
     for (size_t k = 0; k < layout->width; k++) {
@@ -257,7 +259,7 @@ static void copy_mixed(const struct layout *layout, uint8_t *target, uint64_t at
     for (uint64_t i = 0; i < elements; i++, source += stride * (bytes))                                                \
     memcpy(target + i * (bytes), source, bytes)
 
-/* Elements from byte `at` on, each `stride` elements after the one before. */
+/* Copy elements from byte `at` on, `stride` elements apart. */
 static void copy_run(const struct layout *layout, uint8_t *target, uint64_t at, uint64_t stride, uint64_t elements)
 {
     const uint8_t *source = layout->source + at;
@@ -276,7 +278,7 @@ static void copy_run(const struct layout *layout, uint8_t *target, uint64_t at, 
         COPY_RUN(8);
 }
 
-/* Changes the signs of elements of a run of which the first has the last index `index`. */
+/* Changes the signs in a run of elements. index: the last index of the first one. */
 static void change_signs(const struct layout *layout, uint8_t *bytes, uint64_t index, uint64_t elements)
 {
     const size_t sign = PICI_BIG_ENDIAN ? 0 : layout->width - 1;

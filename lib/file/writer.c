@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Writing a .pici file, strictly forward. Elements are buffered until there is a chunk for each thread; where the
- * caller brings that many at once they are encoded from the caller's memory. The records are written in order. */
+ * Writing a .pici file, strictly forward. The writer buffers elements until it has a chunk for each thread. If the
+ * caller passes that many at once, it encodes them from the caller's memory. The records are written in order. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,8 @@
 
 enum { OUT_BYTES = 64 << 10 };
 
-/* Tensors that go into a table, whose elements go into common chunks: of at most so many bytes each and in all. */
+/* The most bytes of a tensor that goes into a table, with its elements in common chunks; and of all tensors of a
+ * table. */
 enum { SMALL_ELEMENTS = 16 << 10, SMALL_DESCRIPTION = 4 << 10, TABLE_ELEMENTS = 64 << 10, TABLE_BYTES = 64 << 10 };
 
 struct pici_writer {
@@ -27,13 +28,13 @@ struct pici_writer {
     int slots; /* chunks encoded at a time */
     struct pici_packer *packers;
 
-    uint64_t position; /* bytes of the file so far, the buffered ones included */
+    uint64_t position; /* bytes of the file so far, including buffered ones */
     size_t buffered;   /* in output */
     uint8_t *output;   /* [OUT_BYTES] */
 
     struct pici_index index;
     struct pici_desc description; /* of the current tensor; its pointers are stale */
-    uint64_t missing;             /* bytes of it that are missing */
+    uint64_t missing;             /* its missing bytes */
     struct pici_buf staged;       /* elements of an incomplete batch, */
     uint8_t *delta;               /* [slots] and whether each of its chunks has bytes of a delta */
     struct pici_buf body;         /* a record's body; in pici_writer_tensor, that of a TENS record */
@@ -41,9 +42,9 @@ struct pici_writer {
 
     int small;                      /* the current tensor is in the open table; of the tensor: */
     size_t small_at;                /* where its elements begin in common, */
-    int small_delta;                /* and whether bytes of them are a delta's; of the table: */
+    int small_delta;                /* and whether some of them are a delta; of the table: */
     struct pici_buf common[DTYPES]; /* elements of each dtype, */
-    int common_delta[DTYPES];       /* and whether bytes of them are a delta's */
+    int common_delta[DTYPES];       /* and whether some of them are a delta */
 
     enum pici_status failed; /* every further call returns it */
     int finished;
@@ -136,7 +137,7 @@ static int by_key(const void *left_item, const void *right_item)
                   (*(const struct pici_attr *const *)right_item)->key);
 }
 
-/* Sort the attributes by key: *sorted is for the caller to free, *bytes what they take in a record. */
+/* Sort the attributes by key. The caller frees *sorted. *bytes: their length in a record. */
 static enum pici_status sort_attrs(struct pici_writer *writer, const struct pici_attr ***sorted,
                                    const struct pici_attr *attributes, size_t attribute_count, uint64_t *bytes)
 {
@@ -176,7 +177,7 @@ static enum pici_status sort_attrs(struct pici_writer *writer, const struct pici
     return PICI_OK;
 }
 
-/* Append to writer->body, which has room, a text and the zeros after it. */
+/* Append a text, and the zeros after it, to writer->body, which has room. */
 static void add_text(struct pici_writer *writer, const void *bytes, size_t size)
 {
     uint8_t *target = writer->body.data + writer->body.size;
@@ -476,7 +477,7 @@ static enum pici_status describe(struct pici_writer *writer, const struct pici_t
     return PICI_OK;
 }
 
-/* Copy the caller's struct. After an error the writer goes on. */
+/* Copy the caller's struct. After an error the writer remains usable. */
 static enum pici_status take_tensor(struct pici_writer *writer, struct pici_tensor *checked,
                                     const struct pici_tensor *tensor)
 {
@@ -569,7 +570,7 @@ enum pici_status pici_writer_tensor(struct pici_writer *writer, const struct pic
 
 struct batch {
     struct pici_writer *writer;
-    const uint8_t *base, *source; /* base: null, or what all are a delta from */
+    const uint8_t *base, *source; /* base: null, or the base of the delta */
     uint64_t elements;
     int threads; /* inside each block */
 };
@@ -616,7 +617,7 @@ static void stage(struct pici_buf *buffer, const uint8_t *base_elements, const u
     buffer->size += size;
 }
 
-/* The next size bytes of the batch are a delta's. */
+/* Note that the next size bytes of the batch are a delta. */
 static void note_delta(struct pici_writer *writer, size_t size)
 {
     const size_t chunk_bytes = writer->description.chunk_elements * writer->description.width,
@@ -624,8 +625,8 @@ static void note_delta(struct pici_writer *writer, size_t size)
     memset(writer->delta + first, 1, last - first + 1);
 }
 
-/* Where zeros are taken by value, a -0.0 of a small tensor becomes +0.0 here, but not in a delta: both kinds may share
- * a chunk. */
+/* If zeros count by value, -0.0 in a small tensor becomes +0.0 here, except in a delta: both kinds may share a
+ * chunk. */
 static void clear_signs(struct pici_writer *writer)
 {
     const size_t width = writer->description.width, sign_at = PICI_BIG_ENDIAN ? 0 : width - 1;

@@ -9,7 +9,7 @@
 static const char stem[] = "padding";
 enum { STEM_BYTES = sizeof stem - 1, STEM_MOST_PLUS = 16, DEFAULT_ALIGNMENT = 32 };
 
-/* The types of tensors by their numbers, and a dtype in a .pici file. Those without a name are no longer in use. */
+/* The types of tensors by their numbers, and a dtype in a .pici file. Types without a name are obsolete. */
 static const struct tensor_type {
     char name[8];
     uint8_t dtype;         /* enum pici_dtype */
@@ -41,7 +41,7 @@ struct cursor {
     const uint8_t *head;
     uint64_t size, at;
     bool big_endian;
-    bool short_of; /* what was asked for ends after the head, at `at` */
+    bool short_of; /* the requested bytes end after the head, at `at` */
     struct parse_error *error;
 };
 
@@ -64,7 +64,7 @@ static bool take_number(struct cursor *cursor, unsigned width, uint64_t *value)
     return true;
 }
 
-/* False, and *error is set: above the limit. */
+/* Returns false, with *error set, above the limit. */
 static bool fits(struct cursor *cursor, uint64_t items, uint64_t bytes, const char *what)
 {
     if (bytes <= GGUF_MAX_HEADER && items <= GGUF_MAX_HEADER / (bytes ? bytes : 1))
@@ -117,7 +117,7 @@ static bool set_alignment(struct gguf_scan *scan, struct cursor *cursor, uint64_
     return true;
 }
 
-/* A key and its value; of an array of strings, what precedes the first. */
+/* Scan a key and its value; for an array of strings, only the bytes before the first string. */
 static bool scan_key(struct gguf_scan *scan, struct cursor *cursor)
 {
     static const char alignment[] = "general.alignment";
@@ -151,7 +151,7 @@ static bool scan_key(struct gguf_scan *scan, struct cursor *cursor)
     return true;
 }
 
-/* The description of a tensor, of which only the length is known at first: output may be NULL. */
+/* Take the description of a tensor. output: NULL to find only its length. */
 static bool take_tensor(struct cursor *cursor, struct gguf_tensor *output, uint64_t *offset)
 {
     uint64_t name_bytes, rank, type, dimensions[GGUF_MAX_RANK];
@@ -285,7 +285,7 @@ static bool fail_at(const struct gguf_tensor *tensor, const char *what, struct p
                            pici_parse_printable(name, sizeof name, tensor->name, tensor->name_bytes), what);
 }
 
-/* Sorts by name; finds two of one, and a name of fillers that none has. */
+/* Sorts by name. Rejects duplicates, and finds a stem for the fillers' names that no tensor has. */
 static bool check_names(struct gguf *output, struct parse_error *error)
 {
     const struct gguf_tensor *twice = NULL;
@@ -322,7 +322,7 @@ static void add_filler(struct gguf *output, uint64_t begin, uint64_t end)
                                                             .end = end};
 }
 
-/* Sorts by the data, and lists what is between them. The list has room for that. */
+/* Sorts by place in the file, and lists the fillers between tensors. The list has room for them. */
 static bool lay_out(struct gguf *output, uint64_t file_bytes, struct parse_error *error)
 {
     const size_t count = output->count;

@@ -30,15 +30,15 @@ enum {
     GGUF_NAME_ROOM = 64 /* bytes of the name of a filler, with its NUL */
 };
 
-/* How much of a header has been understood. Begin with zeros. */
+/* The state of scanning a header. Begin with zeros. */
 struct gguf_scan {
     enum { GGUF_PREFIX, GGUF_KEYS, GGUF_TENSORS, GGUF_END } stage;
     bool big_endian, aligned; /* aligned: the alignment was given */
     uint32_t alignment;
-    uint64_t position;         /* bytes that have been understood */
+    uint64_t position;         /* bytes scanned so far */
     uint64_t asked;            /* what the last call returned as *need */
-    uint64_t strings, keys;    /* that are still to come */
-    uint64_t tensors, left;    /* of the file; those that are still to come */
+    uint64_t strings, keys;    /* still to come */
+    uint64_t tensors, left;    /* all tensors of the file; those still to come */
     uint64_t tensors_position; /* where they begin in the header */
 };
 
@@ -48,7 +48,7 @@ struct gguf_tensor {
     const char *name; /* NUL-terminated; may be empty, may hold NULs and controls. NULL: a filler, */
     size_t name_bytes;
     uint64_t number;          /* and its number among these */
-    const char *source_dtype; /* what the format calls it, as "BF16" or "Q4_K"; static */
+    const char *source_dtype; /* the format's name, such as "BF16" or "Q4_K"; static */
     enum pici_dtype dtype;
     unsigned rank;
     uint64_t shape[GGUF_MAX_RANK]; /* [rank] the last index is the fastest, other than in the file; of blocks, the last
@@ -63,19 +63,19 @@ struct gguf {
     struct gguf_tensor *tensors; /* [count] in the order of their data: each begins where the one before it ends, the
                                     first at data_offset */
     size_t count;
-    uint64_t fillers; /* of them */
+    uint64_t fillers; /* fillers among them */
     uint64_t data_offset;
     uint64_t end; /* of the last one; the file's length, if that is known */
     bool big_endian;
-    char stem[32]; /* what the names of fillers begin with */
+    char stem[32]; /* the beginning of fillers' names */
     char *names;   /* owned: the storage of names */
 };
 
-/* How many bytes of a header are needed, at least.
+/* Find the least number of bytes that the header needs.
  *   head [size bytes]  the beginning of the file, at least as long as the last *need unless the file is shorter (error)
  *   need  out          <= size: it is complete, and so long
- * Of calls in a row, each goes on where the last one ended. False, with *error set: a rule is broken, or a header above
- * the limit. */
+ * Each call continues where the last one ended. False, with *error set: a rule is broken, or a header above the
+ * limit. */
 bool pici_gguf_header_bytes(struct gguf_scan *scan, uint64_t *need, const uint8_t *head, size_t size,
                             struct parse_error *error);
 

@@ -30,7 +30,7 @@ static struct json_token fail(struct json *json, size_t offset, const char *what
     return token(JSON_ERROR, offset, offset);
 }
 
-/* Fails because something else than wanted comes: the end of the text, or another byte. */
+/* Fails because the next byte, or the end of the text, is not the wanted one. */
 static struct json_token fail_wanted(struct json *json, const char *wanted)
 {
     char seen[8];
@@ -102,7 +102,7 @@ static size_t escape(const uint8_t *next, const uint8_t *end, uint32_t *code_poi
     return 12;
 }
 
-/* Reads the string that begins at pos, with its quote. */
+/* Reads the string whose opening quote is at json->position. */
 static struct json_token string(struct json *json, enum json_type type)
 {
     const uint8_t *end = json->text + json->size;
@@ -124,7 +124,7 @@ static struct json_token string(struct json *json, enum json_type type)
     return fail(json, start - 1, "a JSON string without an end");
 }
 
-/* Skips the digits at pos. False if there are none. */
+/* Skips the digits at json->position. False if there are none. */
 static bool digits(struct json *json)
 {
     size_t start = json->position;

@@ -26,7 +26,7 @@ enum { JSON_MAX_DEPTH = 64 }; /* objects and arrays inside one another; deeper i
 
 struct json_token {
     enum json_type type;
-    size_t start, size; /* in the text; of strings and keys, what is between the quotes */
+    size_t start, size; /* in the text; of strings and keys, without the quotes */
 };
 
 struct json {
@@ -51,10 +51,11 @@ struct json_token pici_json_next(struct json *);
  * text is malformed. */
 bool pici_json_expect(struct json *, enum json_type, const char *what, struct json_token *);
 
-/* Take the next key of the object that is open. False at its end, which is then *key, and if the text is malformed. */
+/* Take the next key of the open object. False at the object's end, with *key its end token, and if the text is
+ * malformed. */
 bool pici_json_key(struct json *, struct json_token *key);
 
-/* Resolve the escapes of a key or string: UTF-8 to output, which has space for token.len bytes (no escape grows),
+/* Resolve the escapes of a key or string: UTF-8 to output, which has space for token.size bytes (no escape grows),
  * without a terminator. Returns its length. */
 size_t pici_json_string(const struct json *, struct json_token, char *output);
 

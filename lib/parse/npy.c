@@ -18,7 +18,7 @@ enum {
 static const uint8_t magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
 
 struct cursor {
-    const uint8_t *file, *next, *end; /* the header is [file, end); p is the next byte */
+    const uint8_t *file, *next, *end; /* the header is [file, end); *next is the next byte */
     struct parse_error *error;
 };
 
@@ -68,7 +68,7 @@ static uint64_t place(const struct cursor *cursor)
     return (uint64_t)(cursor->next - cursor->file);
 }
 
-/* Where a comment at text ends: before the end of its line, or before a byte that Python does not take. */
+/* The end of a comment at text: before the end of its line, or before a byte that Python rejects. */
 static const uint8_t *comment_end(const struct cursor *cursor, const uint8_t *text)
 {
     while (text < cursor->end && *text != '\n' && *text != '\r' && *text != 0)
@@ -157,7 +157,7 @@ static bool is_digit(uint8_t byte)
     return byte >= '0' && byte <= '9';
 }
 
-/* Takes the digits at text. *digits: how many there are. False if their value *count would be above INT64_MAX. */
+/* Takes the digits at text. *digits: their number. False if their value *count would be above INT64_MAX. */
 static bool take_digits(const uint8_t **text, const uint8_t *end, uint64_t *count, size_t *digits)
 {
     const uint8_t *start = *text;
@@ -209,8 +209,8 @@ static bool take_dims(struct cursor *cursor, struct dims *dims, const char *wher
     return take(cursor, ')', "')'");
 }
 
-/* The product of the dimensions and of the bytes of an item. As in NumPy, the others must fit in limit even beside a
- * zero. */
+/* The product of the dimensions and of the bytes of an item. As in NumPy, the other dimensions must fit in the limit
+ * even if one is zero. */
 static bool product(const struct dims *dims, uint64_t bytes, uint64_t limit, uint64_t *items)
 {
     bool empty = false;
@@ -427,7 +427,7 @@ static bool take_header(struct cursor *cursor, struct npy *output, struct item *
             output->type_bytes = (uint32_t)(cursor->next - start);
             size_t quotes = *start == 'u' ? 2 : 1;
             if (*start == '[')
-                quotes = 0; /* before the text; one less after it */
+                quotes = 0; /* a list has no quotes to cut */
             size_t after = quotes ? 1 : 0;
             pici_parse_printable(output->descr, sizeof output->descr, start + quotes,
                                  (size_t)(cursor->next - start) - quotes - after);
@@ -521,7 +521,7 @@ bool pici_npy_type(struct npy_type *output, const char *literal, size_t size)
     if (!head)
         return false;
     memcpy(head, magic, sizeof magic);
-    memcpy(head + 6, (uint8_t[]){1, 0, 0, 0}, 4); /* of version 1, which allows most */
+    memcpy(head + 6, (uint8_t[]){1, 0, 0, 0}, 4); /* version 1, which allows the most */
     memcpy(head + PREFIX, literal, size);
     struct cursor cursor = {head, head + PREFIX, head + PREFIX + size, &error};
     const bool good = is_utf8(cursor.next, cursor.end) && size && strchr("[u'\"", *literal) &&
@@ -589,7 +589,7 @@ char *pici_npy_typed_header(size_t *size, const char *literal, size_t literal_le
     memcpy(output + offset, key, sizeof key - 1);
     offset += sizeof key - 1;
     memcpy(output + offset, literal, literal_len);
-    if (type.swap) /* such a type is a string that begins with its byte order */
+    if (type.swap) /* the literal of such a type is a string that begins with its byte order */
         *(char *)memchr(output + offset, '>', literal_len) = '<';
     offset += literal_len;
     offset += put_rest(output + offset, NPY_WRITE_ROOM - 100, fortran_order, shape, rank);

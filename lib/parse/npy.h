@@ -33,7 +33,7 @@ enum { NPY_MAX_RANK = 64 }; /* as in NumPy 2 */
  *   M8 m8 [unit]          i64    1
  *   Sn Vn, structured     u8     bytes of the item
  *   Un                    u32    n
- *   O, and structures that hold one: refused, for their data are a pickle */
+ *   O, and structures that hold one: rejected, because their data are a pickle */
 struct npy {
     enum pici_dtype dtype;
     bool swap;                    /* the file's bytes are big-endian, in units of dtype; false for one-byte dtypes.
@@ -47,7 +47,7 @@ struct npy {
     uint64_t data_offset;         /* length of the header, prefix included */
     uint64_t data_bytes;          /* count * width of dtype; data_offset + data_bytes is below 2^63 */
     uint64_t trailing_bytes;      /* bytes of the file after the data; 0 where the file's length is unknown */
-    bool plain;                   /* dtype, and for c8 and c16 the two parts, say all of the type */
+    bool plain;                   /* dtype (for c8 and c16, two of it) describes the type completely */
     uint32_t type_at, type_bytes; /* where 'descr' is in the header, as a literal with its quotes */
     char descr[64]; /* 'descr' for messages: <f4, |b1, [('x', '<f8'), ...; printable ASCII, shortened to fit */
 };
@@ -59,7 +59,7 @@ struct npy {
 bool pici_npy_header_bytes(uint64_t *need, const uint8_t *first, size_t size, struct parse_error *error);
 
 /* Parse a header.
- *   head [size bytes]  the beginning of the file, as long as npy_header_bytes says; later bytes are ignored
+ *   head [size bytes]  the beginning of the file, as long as pici_npy_header_bytes says; later bytes are ignored
  *   file_bytes        length of the whole file, or UINT64_MAX when unknown (a pipe: the caller must then check that
  *                     data_bytes bytes follow, and keep what comes after them)
  * False, with *error set and *output unspecified: a header that is not NumPy's, an object dtype, a shape whose data
@@ -77,7 +77,7 @@ struct npy_type {
     bool plain;             /* as in struct npy */
 };
 
-/* Parse a type: the literal [size bytes], with quotes or brackets, as UTF-8, and nothing else. False: it is none, or
+/* Parse a type: the literal [size bytes], with quotes or brackets, as UTF-8, and nothing else. False: not a type, or
  * out of memory. */
 bool pici_npy_type(struct npy_type *, const char *literal, size_t size);
 
@@ -93,7 +93,7 @@ char *pici_npy_literal(size_t *size, const uint8_t *head, const struct npy *);
 enum { NPY_WRITE_RANK = 32, NPY_WRITE_ROOM = 1024 };
 
 /* What elements of a dtype stand for: numbers; of u8, booleans; of f32 and f64, the two parts of complex numbers;
- * or types of safetensors and of torch that NumPy has not, as FNUZ and complex32. */
+ * or types of safetensors and of torch that NumPy lacks, such as FNUZ and complex32. */
 enum npy_meaning { NPY_NUMBER, NPY_BOOL, NPY_COMPLEX, NPY_OTHER };
 
 /* The meaning of elements of a dtype, by what the original file calls their type: a descr of NumPy, or a word of

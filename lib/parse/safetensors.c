@@ -40,7 +40,7 @@ struct parser {
     struct parse_error *error;
     struct safetensors *out;
     struct keys tensors, metadata;
-    char *names_end; /* out->names is used up to here; it has room for all keys of the text */
+    char *names_end; /* end of the used part of out->names, which has room for all keys of the text */
     size_t tensors_capacity, shapes_count, shapes_capacity;
 };
 
@@ -208,7 +208,7 @@ static bool parse_offsets(struct parser *parser, struct safetensors_tensor *tens
     return true;
 }
 
-/* Takes the value of a key that means nothing here. */
+/* Skips the value of an unknown key. */
 static bool skip_value(struct parser *parser)
 {
     unsigned open = 0;
@@ -370,7 +370,7 @@ bool pici_safetensors_parse(struct safetensors *output, const uint8_t *head, siz
 void pici_safetensors_shape(const struct safetensors_tensor *tensor, uint64_t shape[PICI_RANK_MAX], unsigned *rank)
 {
     const unsigned last = tensor->rank ? tensor->rank - 1 : 0;
-    const unsigned items = tensor->item_bits == 4 ? 2 : 4; /* that are whole bytes */
+    const unsigned items = tensor->item_bits == 4 ? 2 : 4; /* the least number that fills whole bytes */
     if (tensor->item_elements || !tensor->rank || tensor->rank > PICI_RANK_MAX || tensor->shape[last] % items) {
         pici_parse_shape(shape, rank, tensor->shape, tensor->rank, tensor->items, tensor->item_elements, tensor->count,
                          pici_dtype_width(tensor->dtype));

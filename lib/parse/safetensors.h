@@ -66,21 +66,22 @@ struct safetensors {
 bool pici_safetensors_header_bytes(uint64_t *need, const uint8_t *first, size_t size, struct parse_error *error);
 
 /* Parse a header.
- *   output            freed by the caller with safetensors_free; needs none after false
- *   head [size bytes]  the beginning of the file, as long as safetensors_header_bytes says. Later bytes are ignored.
+ *   output            freed by the caller with pici_safetensors_free; needs none after false
+ *   head [size bytes]  the beginning of the file, as long as pici_safetensors_header_bytes says. Later bytes are
+ *   ignored.
  *                     head may be freed afterwards
  *   file_bytes        length of the whole file, or UINT64_MAX when unknown (a pipe: the caller must then check that
  *                     the file ends at output->file_bytes)
- * Memory is proportional to the text, whatever the text claims. False, with *error set: a rule is broken, or out of
+ * Memory is proportional to the text's length, not to its claims. False, with *error set: a rule is broken, or out of
  * memory. */
 bool pici_safetensors_parse(struct safetensors *output, const uint8_t *head, size_t size, uint64_t file_bytes,
                             struct parse_error *error);
 
-/* The shape of a tensor in a .pici file, in elements of its dtype, as pici_parse_shape gives it. Of items that are
- * smaller than a byte, the last dimension counts bytes, if it is a whole number of them; else the shape is [count]. */
+/* The shape of a tensor in a .pici file, in elements of its dtype, as pici_parse_shape gives it. For items smaller than
+ * a byte, the last dimension counts bytes if it fills whole bytes; else the shape is [count]. */
 void pici_safetensors_shape(const struct safetensors_tensor *tensor, uint64_t shape[PICI_RANK_MAX], unsigned *rank);
 
-/* Release what safetensors_parse allocated. */
+/* Release what pici_safetensors_parse allocated. */
 void pici_safetensors_free(struct safetensors *);
 
 #endif

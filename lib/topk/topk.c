@@ -15,8 +15,8 @@
 
 enum {
     PIECE = 4096,              /* elements that stay in the first cache from one kernel to the next */
-    SAMPLE_BYTES = 64 << 10,   /* of a sample that are in memory at a time */
-    GUESS_FROM = 1 << 18,      /* GLOBAL: elements from which a sample tells where to look first */
+    SAMPLE_BYTES = 64 << 10,   /* bytes of a sample in memory at a time */
+    GUESS_FROM = 1 << 18,      /* GLOBAL: from this many elements on, a sample narrows the search */
     GUESS_SAMPLE = 1 << 13,    /* elements in that sample */
     COUNTED_AT_ONCE = 1 << 30, /* elements that the counters of a tally can count */
     STACK = 256 << 10
@@ -29,8 +29,8 @@ struct range {
     uint64_t low, high, above;
 };
 
-/* A selection among n elements of acc. It makes several passes over them, each by all threads. Between the passes acc
- * is in the residual, or in out if there is none. */
+/* A selection among n elements of acc. All threads make several passes over them. Between the passes acc is in the
+ * residual, or in the output if there is none. */
 struct job {
     const struct pici_topk_kernels *kernels;
     struct pici_topk_terms terms;
@@ -41,18 +41,18 @@ struct job {
     int threads;
 
     void (*pass)(struct job *, int i, size_t first, size_t n); /* the current pass: elements [first, first + n) */
-    pthread_mutex_t lock;                                      /* of the three that a pass adds up */
+    pthread_mutex_t lock;                                      /* guards the three sums of a pass */
     uint64_t nonzeros, reach, counts[TOPK_BINS];
     uint64_t low;   /* of bin 0 of count */
     unsigned shift; /* a bin has 1 << shift magnitudes */
     int tally;      /* pass_sum makes a tally too */
     uint64_t least; /* reach: elements of at least this magnitude */
 
-    /* what is kept: magnitudes from least on; of those equal to least only the first `ties` */
+    /* keep magnitudes from least on; of those equal to least only the first `ties` */
     uint64_t ties, ties_before[PICI_MAX_THREADS];
 
     uint64_t seed, step, sample; /* of a sample; its elements, an even number */
-    int gathered;                /* the sample is in some */
+    int gathered;                /* `some` holds the sample */
     uint8_t *some;               /* [SAMPLE_BYTES] */
 };
 
@@ -158,7 +158,7 @@ static void pass_ties(struct job *job, int i, size_t first, size_t count)
 static void pass_place(struct job *job, int i, size_t first, size_t count)
 {
     const size_t end = first + count;
-    size_t split = end; /* from there on, elements equal to least are not kept */
+    size_t split = end; /* from there on, do not keep elements equal to least */
     if (job->ties != ALL_TIES) {
         const uint64_t before = job->ties_before[i];
         split = first + job->kernels->up_to(job->sums + (first << job->width_log2), count, job->least,
@@ -226,8 +226,8 @@ static void gather(struct job *job, uint64_t first, size_t count)
     }
 }
 
-/* Tally the sample. A sample that does not fit in job->some is gathered in pieces, and anew each time, so that no
- * sample needs more memory. */
+/* Tally the sample. If a sample does not fit in job->some, each tally gathers it again in pieces, so that no sample
+ * needs more memory. */
 static void tally_sample(struct job *job)
 {
     const size_t most = SAMPLE_BYTES >> job->width_log2;
@@ -256,8 +256,8 @@ static uint64_t set_bins(struct job *job, struct range *range)
     return bins;
 }
 
-/* Find the k-th largest of the magnitudes that `tally` counts, which is in the range: the bin that has it becomes the
- * next range. Set least and ties, so that the k largest are kept. tallied: the tally of the range is there. */
+/* Find the k-th largest of the magnitudes that `tally` counts. It is in the range, and its bin becomes the next range.
+ * Set least and ties to keep the k largest. tallied: the range is tallied already. */
 static void find_kth(struct job *job, void (*tally)(struct job *), uint64_t k, struct range range, int tallied)
 {
     for (;; tallied = 0) {
@@ -298,7 +298,7 @@ static void place(struct job *job)
     run(job, pass_place);
 }
 
-/* A magnitude of which about `rank` elements of the sample are larger or equal; 0 if that is more than all. */
+/* A magnitude that about `rank` elements of the sample reach; 0 if the sample has fewer elements. */
 static uint64_t sample_rank(struct job *job, double rank)
 {
     if (rank > (double)job->sample)
@@ -428,7 +428,7 @@ static uint64_t select_buckets(const struct job *job, const struct pici_topk_opt
     return kept;
 }
 
-/* Buckets that are too long for the kernel, one by one. */
+/* Select in buckets that are too long for the kernel, one by one. */
 static uint64_t select_long_buckets(struct job *job, const struct pici_topk_opts *options)
 {
     const struct pici_topk_terms terms = job->terms;

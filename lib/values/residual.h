@@ -9,8 +9,8 @@
 
 enum { VALUES_PIECE = TILE }; /* elements that are accumulated at once */
 
-/* Accumulate what count elements of source, which begin at number `offset` of the residual, lost when they became those
- * of decoded. Adds to *nonfinite, unless it is NULL, how many are not finite in either. */
+/* Accumulate the losses of count elements, from `source` to `decoded`, in the residual from element `offset` on. Adds
+ * to *nonfinite, unless it is NULL, the number of elements that are not finite in either. */
 void pici_values_accumulate(const struct values *, struct values_loss *, uint64_t offset, const void *source,
                             const void *decoded, uint64_t count, uint64_t *nonfinite);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Lossy codecs: what represents the elements in a message. A codec turns the elements of a segment's slice into arrays
- * of existing dtypes, and each array is sent as an ordinary lossless block. A codec knows nothing of blocks, messages
- * or nonzero positions. There is one codec in each file, and all ranks of a collective use the same one.
- * formats/values.md specifies the arrays. */
+ * Lossy codecs represent the elements in a message. A codec turns the elements of a segment's slice into arrays of
+ * existing dtypes, and each array is sent as an ordinary lossless block. A codec knows nothing of blocks, messages or
+ * nonzero positions. There is one codec in each file, and all ranks of a collective use the same one. formats/values.md
+ * specifies the arrays. */
 #ifndef PICI_LIB_VALUES_VALUES_H
 #define PICI_LIB_VALUES_VALUES_H
 
@@ -18,7 +18,7 @@ enum {
 struct pici_codec;
 
 /* The parameters of a call, complete: defaults are filled in, and what the codec does not use is 0. So two calls are
- * the same if and only if these members are. */
+ * equal if and only if these members are. */
 struct values {
     const struct pici_codec *codec;
     enum pici_dtype dtype; /* of the elements */
@@ -57,7 +57,7 @@ struct pici_codec {
     /* Fill in parameters from those requested (NULL: all are defaults), for elements of values->dtype. PICI_OK if the
      * codec can carry these elements for this operation; else PICI_E_UNSUPPORTED or PICI_E_ARG. */
     enum pici_status (*accepts)(struct values *values, const struct pici_values *asked, enum pici_op);
-    /* A slice, counted from its segment's first element, is a multiple of so many elements. */
+    /* The unit of slices: each begins at a multiple of this many elements, counted from its segment's first. */
     uint64_t (*unit)(const struct values *);
     /* For each array: the most elements that represent `count` elements, and their dtype. */
     uint64_t (*most)(const struct values *, int array, uint64_t count);
@@ -66,7 +66,7 @@ struct pici_codec {
      * are NULL if the one array is the elements themselves. No buffers may overlap; any alignment; count may be 0.
      *
      * Narrow `count` elements, which begin at a multiple of the unit, to arrays. made_counts[]: elements of each. loss:
-     * NULL if nobody wants to know. PICI_E_NOMEM. */
+     * may be NULL. PICI_E_NOMEM. */
     enum pici_status (*quantize)(const struct values *, const struct values_where *, void *const outputs[VALUES_ARRAYS],
                                  uint64_t made_counts[VALUES_ARRAYS], const void *source, uint64_t count,
                                  struct values_loss *loss);
@@ -80,12 +80,12 @@ struct pici_codec {
 
 extern const struct pici_codec pici_codec_exact, pici_codec_cast, pici_codec_qsgd, pici_codec_zfp;
 
-/* The codec and the parameters of a call with elements of this dtype. asked: the caller's, or NULL for exact; only as
- * much is read of it as its size says. PICI_E_ARG, PICI_E_UNSUPPORTED: as pici/coll.h says, and *values is exact. */
+/* The codec and the parameters of a call with elements of this dtype. asked: the caller's, or NULL for exact; reads
+ * only as much of it as its size says. PICI_E_ARG, PICI_E_UNSUPPORTED: as pici/coll.h says, and *values is exact. */
 enum pici_status pici_values_resolve(struct values *values, const struct pici_values *asked, enum pici_dtype,
                                      enum pici_op);
 
-/* PICI_E_ARG if a call may not have so many elements, because they are not whole rows or planes. */
+/* PICI_E_ARG if these elements are not whole rows or planes. */
 enum pici_status pici_values_count(const struct values *, uint64_t count);
 
 #endif

@@ -9,13 +9,13 @@
 
 #include "pici/pici.h"
 
-/* What the bytes of a chunk are. */
+/* The type of a chunk's elements. */
 struct chunk_kind {
     enum pici_dtype dtype;
     bool big_endian;
 };
 
-/* Encode a chunk. A chunk that is no whole number of elements is taken for u8.
+/* Encode a chunk. Treats a chunk without a whole number of elements as u8.
  *   block  out, by malloc; the caller frees it. NULL unless PICI_OK
  *   size   out, bytes of it
  * PICI_E_ARG: no such dtype or pack. PICI_E_NOMEM. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * A filter of HDF5 whose chunks are blocks, as a plugin that libhdf5 loads by HDF5_PLUGIN_PATH. It is not linked with
- * libhdf5, since a process may have two (h5py's wheel brings its own): its functions are those of the library that
- * loads the plugin. Reading a chunk needs none of them. */
+ * libhdf5, since a process may have two (h5py's wheel brings its own). It calls the functions of the library that loads
+ * it. Reading a chunk needs none of them. */
 #define _GNU_SOURCE /* dladdr */
 #include <dlfcn.h>
 #include <H5PLextern.h>
@@ -21,12 +21,12 @@ enum {
     PARAM_BYTES,  /* of a chunk */
     PARAMS
 };
-/* LAYOUT_EXACT: no filter before this one changes how many bytes there are. */
+/* LAYOUT_EXACT: no filter before this one changes the number of bytes. */
 enum { LAYOUT = 1, LAYOUT_EXACT = 2, BIG_ENDIAN_BIT = 256, DEPTH = 32 };
 
-/* More than a chunk has, for filters that come before and make it longer, as fletcher32. */
+/* The most bytes to decode, with room for earlier filters that make a chunk longer, such as fletcher32. */
 #define ROOM(bytes) (2 * (size_t)(bytes) + 65536)
-/* Where no parameter says how long a chunk is. */
+/* The least limit if no parameter gives a chunk's length. */
 #define LEAST_LIMIT ((size_t)1 << 30)
 enum { RATIO = 1024 };
 
@@ -49,7 +49,7 @@ enum { RATIO = 1024 };
 #define MEMBER(f) __typeof__(f) *f;
 static struct {
     FUNCTIONS(MEMBER)
-    const hid_t *error_class, *pipeline, *cannot; /* identifiers of what went wrong */
+    const hid_t *error_class, *pipeline, *cannot; /* identifiers for errors */
 } lib;
 
 static bool lib_is_there(void)
@@ -63,7 +63,7 @@ static void lib_find(const void *caller)
 {
     Dl_info at;
     void *handle = dladdr(caller, &at) ? dlopen(at.dli_fname, RTLD_LAZY | RTLD_NOLOAD) : NULL;
-    if (!handle) /* a program into which libhdf5 is linked */
+    if (!handle) /* libhdf5 is linked into the program */
         handle = dlopen(NULL, RTLD_LAZY);
     if (!handle)
         return;
@@ -86,7 +86,7 @@ static void report(const char *words)
                      words);
 }
 
-/* ---- what the elements of a type are stored as */
+/* ---- storage of a type's elements */
 
 static struct chunk_kind bytes_kind(size_t size)
 {
@@ -120,7 +120,8 @@ static struct chunk_kind float_kind(hid_t type, size_t size)
 
 static struct chunk_kind kind_of(hid_t type, int depth);
 
-/* A structure is what all of its members are, as a complex number, if they are the same; else bytes. */
+/* A structure whose members all have the same kind, such as a complex number, has that kind; other structures are
+ * bytes. */
 static struct chunk_kind members_kind(hid_t type, size_t size, int depth)
 {
     const int members = lib.H5Tget_nmembers(type);
@@ -165,7 +166,7 @@ static struct chunk_kind kind_of(hid_t type, int depth)
 
 /* ---- the filter */
 
-/* Whether the filter gets the very bytes of a chunk, perhaps shuffled. */
+/* Whether the filter gets a chunk's bytes unchanged, or only shuffled. */
 static bool is_exact(hid_t plist)
 {
     const int filters = lib.H5Pget_nfilters(plist);
@@ -212,7 +213,7 @@ static herr_t set_local(hid_t plist, hid_t type, hid_t space)
     return lib.H5Pmodify_filter(plist, FILTER_ID, flags, PARAMS, params);
 }
 
-/* The bytes of a chunk, encoded or (flags: H5Z_FLAG_REVERSE) decoded, in *buf: how many they are; 0 is a failure. */
+/* Encode, or with H5Z_FLAG_REVERSE decode, a chunk in *buf. Returns its new number of bytes; 0 on failure. */
 static size_t filter(unsigned flags, size_t count, const unsigned params[], size_t bytes, size_t *room, void **buf)
 {
     const bool decode = flags & H5Z_FLAG_REVERSE, exact = count >= PARAMS && params[PARAM_LAYOUT] == LAYOUT_EXACT;
@@ -234,7 +235,7 @@ static size_t filter(unsigned flags, size_t count, const unsigned params[], size
                          count > PARAM_PACK ? (enum pici_pack)params[PARAM_PACK] : PICI_PACK_PLANES);
     if (s)
         words = s == PICI_E_SPACE ? "the block has more bytes than the chunk" : pici_strerror(s);
-    else if (!size || (decode && exact && size < params[PARAM_BYTES])) /* libhdf5 would read what follows in memory */
+    else if (!size || (decode && exact && size < params[PARAM_BYTES])) /* libhdf5 would read past the end */
         words = "the block has fewer bytes than the chunk";
     if (words) {
         report(words);
