@@ -4,7 +4,7 @@
 #include "preload/types.h"
 
 /* The kind of a function. */
-static int is_vector(const struct call *call) /* the count is that of a vector on all ranks */
+static int is_vector(const struct call *call) /* all ranks have a vector of `count` elements */
 {
     return call->function == ALLREDUCE || call->function == REDUCE || call->function == BCAST;
 }

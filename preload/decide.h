@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Decides whether a call is ours, by arguments that MPI requires to be the same on all ranks, and by settings that the
- * ranks agreed on; never by data, time, or addresses. */
+ * Decides whether a call is ours, from arguments that MPI requires to be the same on all ranks, and settings that the
+ * ranks agreed on. It never uses data, time, or addresses. */
 #ifndef PICI_PRELOAD_DECIDE_H
 #define PICI_PRELOAD_DECIDE_H
 

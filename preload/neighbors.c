@@ -381,8 +381,8 @@ static enum reason make_ready(const struct call *call, struct state *state, cons
 
 /* ---- the decision */
 
-/* Whether this rank's size is that of all ranks. MPI requires it of MPI_Neighbor_allgather, but nobody notices the
- * count of a rank without neighbours. In MPI_Neighbor_allgatherv each rank has its own. */
+/* Whether all ranks have this rank's size. MPI requires it of MPI_Neighbor_allgather, but nobody notices the count of a
+ * rank without neighbours. In MPI_Neighbor_allgatherv each rank has its own. */
 static int own_size_tells(const struct call *call, const struct graph *graph)
 {
     return !varied(call) && !graph->some_alone;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Sums over all ranks, made in the rounds of the agreement, in which ranks may receive the same data twice. Before
- * round k, a rank has the sum of 2^k ranks, of which it is the last. If the number of ranks is not a power of two, the
- * rank also keeps the sum of the last m ranks up to itself, where m is the lower k bits of that number. In the end
- * these are all ranks. */
+ * round k, a rank has the sum of 2^k ranks, itself the last of them. If the number of ranks is not a power of two, it
+ * also keeps the sum of the last m ranks, where m is the lower k bits of that number. In the end these are all
+ * ranks. */
 #include "coll/balance.h"
 
 #include <string.h>

@@ -3,16 +3,17 @@
  * Early data: the data of a small all-reduce, which travels with the call agreement.
  *
  * If the number of ranks is a power of two, the rounds of the call agreement and the exchanges of doubling have the
- * same peers in the same order. So the message of round t has two parts: the rank's word of the call agreement, and
- * the data message of exchange t. The steps come from the schedule. The steps path's functions make and process the
- * data messages.
+ * same peers in the same order. So the message of round t has two parts: the rank's word of the call agreement, and the
+ * data message of exchange t. The steps come from the schedule. The steps path's functions make and process the data
+ * messages.
  *
  * Whether a call has early data depends only on values that are the same on all ranks that make the same call
  * (lay_out). A rank that makes another call, or cannot take part, sends its messages of the call agreement without
  * data. A rank that receives one without data lacks the sum for its next message, so from then on it sends none either.
- * After log2 p rounds all ranks are in the same state. If one began without data, then after round t all ranks whose
- * numbers differ from its own in the lowest t + 1 bits only have received one without data; in the end these are all.
- * Then the call goes on as others do. If none began without data, none has ever received one without.
+ * After log2 p rounds all ranks are in the same state. Suppose that one began without data. After round t, all ranks
+ * whose numbers differ from its own only in the lowest t + 1 bits have received a message without data. In the end
+ * these are all ranks, and the call goes on as others do. If none began without data, none has ever received one
+ * without.
  *
  * Poison and the status agreement report failures in the data, as in other calls. */
 #include "coll/early.h"

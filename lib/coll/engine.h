@@ -104,8 +104,8 @@ struct pici_engine {
     void (*positive_zeros)(struct pici_queue *, void *destination, const void *source, uint64_t count, enum pici_dtype,
                            int quiet);
 
-    /* Count the nonzeros of several runs of elements, or of the arrays of each run: source, count and nonzeros have
-     * first all runs of the first array, then those of the next. */
+    /* Count the nonzeros of several runs of elements, or of the arrays of each run. source, count and nonzeros list all
+     * runs of the first array, then all runs of the next. */
     void (*count)(struct pici_queue *, const void *const *source, const uint64_t *count, int runs,
                   const struct engine_array *, int arrays, uint64_t *nonzeros);
 
@@ -122,8 +122,8 @@ struct pici_engine {
     void (*put)(struct pici_queue *, uint8_t *to, const uint8_t *from, size_t bytes);
 
     /* look makes the prefix of a message, and the headers of its blocks, visible to the host. When the queue is ready,
-     * head returns the prefix (i < 0), or the header of block i, which is at this offset of the message; both are valid
-     * until the queue's next look. */
+     * head returns the prefix (i < 0), or the header of block i, at this offset of the message. Both are valid until
+     * the queue's next look. */
     void (*look)(struct pici_queue *, const uint8_t *message, size_t bytes, int blocks);
     const uint8_t *(*head)(struct pici_queue *, int i, size_t offset);
 

@@ -2,11 +2,12 @@
  *
  * The engine for elements in a GPU's memory: the codec of pici/cuda.h, and the kernels below it. A queue is a stream.
  *
- * If the transport can send from the GPU's memory, messages are there too. Otherwise they are in pinned host memory: a
- * block is copied on the queue's stream, to the message when its length is known, or from the message to a slot of the
- * queue before it is read. What the host must know (lengths, statuses, counts, headers of blocks) is written to pinned
- * memory by the kernels that produce it: a few bytes each, cheaper than a copy. The host never blocks: it polls the
- * queue's stream, which has only the queue's work. Its other CUDA calls do not invalidate another thread's capture. */
+ * If the transport can send from the GPU's memory, messages are there too. Otherwise they are in pinned host memory.
+ * The queue's stream copies a block to the message when its length is known, and from the message to a slot of the
+ * queue before a kernel reads it. What the host must know (lengths, statuses, counts, headers of blocks) is written to
+ * pinned memory by the kernels that produce it: a few bytes each, cheaper than a copy. The host never blocks: it polls
+ * the queue's stream, which has only the queue's work. Its other CUDA calls do not invalidate another thread's
+ * capture. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Calls in which all ranks have a part in each segment: the ranks agree before the data and after them, messages have
+ * Calls in which all ranks have a part in each segment. The ranks agree before the data and after them, messages have
  * buffers of one length, and a segment has one place in the result. */
 #include "coll/ordinary.h"
 

@@ -59,8 +59,9 @@ struct call_rules {
     /* At a slice's first step: copy this rank's contribution to its place in the result. */
     void (*place_own)(struct pici_request *, const struct slice_run *);
 
-    /* Addresses of elements, as the call's engine understands them: of a segment's result, from this element of the
-     * call's total on; of this rank's contribution to a slice of a segment; of a sum in a slot of the slice. */
+    /* Addresses of elements, as the call's engine understands them. result_at: a segment's result, from this element of
+     * the call's total on. contribution_at: this rank's contribution to a slice of a segment. slot_at: a sum in a slot
+     * of the slice. */
     void *(*result_at)(const struct pici_request *, int segment, uint64_t first_element);
     const void *(*contribution_at)(const struct pici_request *, const struct slice_run *, int segment,
                                    struct coll_span);

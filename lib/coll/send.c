@@ -96,8 +96,7 @@ static float threshold_of(const struct pici_request *request, const struct sched
 }
 
 /* Whether to count the nonzeros of a message that is sent dense. In a call that was chosen to be dense, counts the
- * first slice before any addition and after the last, so that the next such call knows whether the data is still
- * dense. */
+ * first slice before any addition and after the last. So the next such call knows whether the data is still dense. */
 static int sampled(const struct pici_request *request, const struct slice_run *slice_run)
 {
     return layout_of(request)->dense && request->call.opts.history && slice_run->slice == 0 &&

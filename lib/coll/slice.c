@@ -97,15 +97,16 @@ void pici_slice_keep_apart(struct pici_request *request, struct slice_run *slice
 /* ---- sums
  *
  * A sum of floats is (+0) + a + b + ..., in the order of the algorithm, and so is never -0.0. It begins as (+0) + this
- * rank's own contribution: pici_slice_own. After that, if a sum d is not -0.0, no d + x is: - If d + x is exactly 0,
- * then x = -d, and their sum is +0; or d is +0 and x a zero of either sign: +0 again. - If d + x is not 0, it is a
- * multiple of the dtype's least denormal, so at least as large as that. Rounding keeps the order of numbers, and that
- * denormal is a value of the dtype, and of f32 in which narrow floats are added. So the rounded sum is not 0 either.
+ * rank's own contribution: pici_slice_own. After that, if a sum d is not -0.0, no d + x is:
+ * - If d + x is exactly 0, then x = -d, and their sum is +0; or d is +0 and x a zero of either sign: +0 again.
+ * - If d + x is not 0, it is a multiple of the dtype's least denormal, so at least as large as that. Rounding keeps the
+ *   order of numbers, and that denormal is a value of the dtype, and of f32 in which narrow floats are added. So the
+ *   rounded sum is not 0 either.
  * Rounding is to nearest, and denormals are kept. Of an engine's other functions, only divide turns nonzeros into
  * zeros, and these are +0.0.
  *
- * x may be -0.0, which changes nothing. So a contribution may be sent with its -0.0, as dense messages are; sparse ones
- * leave them out, because they are shorter then. */
+ * x may be -0.0, which changes nothing. So a contribution may be sent with its -0.0, as dense messages are; sparse
+ * ones leave them out, because they are shorter then. */
 
 void pici_slice_begin(const struct pici_request *request, struct slice_run *slice_run, uint64_t slice)
 {

@@ -5,9 +5,9 @@
  * A segment is cut into slices, and `window` of them are in flight at a time. Each slice goes through all steps of the
  * schedule: make and send this rank's messages of the step, process those that it receives, then the next step. While
  * one slice is encoded, another is on its way and a third is added. A place is a step of a slice. All ranks use one
- * order of places (round of `window` slices, then step, then slice): messages are sent and receives are posted in this
- * order, so the nth message to a peer is the nth that the peer expects from this rank. At some places a rank may have
- * nothing to send, or nothing to receive.
+ * order of places: round of `window` slices, then step, then slice. They send messages and post receives in this order,
+ * so the nth message to a peer is the nth that the peer expects from this rank. At some places a rank may have nothing
+ * to send, or nothing to receive.
  *
  * There is no deadlock. A rank passes a place when it has sent its messages there and processed those that it receives
  * there. It sends the messages of a place when it has passed the same slice's place in the step before. Suppose that

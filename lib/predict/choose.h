@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Choosing an algorithm by predicted time. The choice depends only on inputs that are the same on all ranks: the call,
- * the node map, the tune file, and densities that the ranks have agreed on; never on a clock or on one rank's data. */
+ * the node map, the tune file, and densities that the ranks have agreed on. It never depends on a clock or on one
+ * rank's data. */
 #ifndef PICI_LIB_PREDICT_CHOOSE_H
 #define PICI_LIB_PREDICT_CHOOSE_H
 

@@ -12,7 +12,7 @@ enum density_of { DENSITY_ONE, DENSITY_SUM, DENSITIES };
 
 enum { DENSITY_CALLS = 16 };
 
-/* Elements that were counted, and those of them that are not zero. */
+/* The elements counted, and the nonzeros among them. */
 struct density_count {
     uint64_t elements, nonzeros;
 };

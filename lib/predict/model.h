@@ -31,7 +31,7 @@ extern const double pici_model_points[MODEL_POINTS];
 
 /* Nanoseconds for a tile of 4096 elements of f32: without nonzeros, and in addition at each of the points. Between
  * points they are interpolated linearly. For other widths `empty` is proportional to the bytes of a tile, and so is
- * `more` for narrower types; for wider types `more` is that of f32. */
+ * `more` for narrower types; for wider types `more` is f32's. */
 struct model_codec {
     double empty, more[MODEL_POINTS];
 };

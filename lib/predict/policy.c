@@ -240,10 +240,10 @@ enum pici_format pici_policy_format(enum pici_format format, enum pici_dtype dty
 
 /* ---- packed messages */
 
-/* By dtype: packed bytes of normally distributed values, of one level, as a fraction of their bytes; and, for each
- * table of kernels, the nanoseconds that a byte of them takes longer than in a dense block, to encode and add, and to
- * encode and decode. Measured with slices of 1 MiB read from memory, one thread, on a Xeon with AVX-512. Beside a
- * sparse block it takes longer: its values are not where a kernel for packed values wants them. */
+/* By dtype: packed bytes of normally distributed values, of one level, as a fraction of their bytes. For each table of
+ * kernels: the nanoseconds that a byte of them takes longer than in a dense block, to encode and add, and to encode and
+ * decode. Measured with slices of 1 MiB read from memory, one thread, on a Xeon with AVX-512. Beside a sparse block it
+ * takes longer: its values are not where a kernel for packed values wants them. */
 static const struct packing_costs {
     double ratio, more[POLICY_KERNELS][2];
 } packing_of[DTYPE_FLOAT_LAST + 1] = {

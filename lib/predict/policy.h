@@ -24,16 +24,16 @@ int pici_policy_dense(double sparsity, float threshold);
 
 /* The densities of one slice's messages through the steps of a phase. The policy predicts them from send to send, so
  * that a rank counts nonzeros only where the count can change the decision. If a message has m more contributions than
- * the dense message before it, its predicted density is d_next = 1 - (1 - d_prev)(1 - d_first)^m: that of m more
+ * the dense message before it, its predicted density is d_next = 1 - (1 - d_prev)(1 - d_first)^m. It assumes m more
  * contributions as dense as the first message, at independent positions. The message is sent dense without a count if
  * the predicted sparsity is still at or below the threshold.
  *
- * Why this does not alternate between dense and sparse without gain: a predicted density never falls, so with one
- * threshold a slice whose messages are dense stays dense until nonzeros are counted. A message is sparse only if it was
- * counted and its sparsity is above the threshold, which is the gain. Nonzeros are counted again only if the threshold
- * is a different one (another link), or a sparse message was received: then a peer counted what the prediction denies
- * (segments differ, or zeros are at the same positions on all ranks). A wrong prediction costs no more than a dense
- * message. */
+ * Why this does not alternate between dense and sparse without gain: a predicted density never falls. So with one
+ * threshold, a slice whose messages are dense stays dense until nonzeros are counted. A message is sparse only if it
+ * was counted and its sparsity is above the threshold, which is the gain. Nonzeros are counted again only if the
+ * threshold is a different one (another link), or a sparse message was received. Then a peer's count contradicts the
+ * prediction: segments differ, or zeros are at the same positions on all ranks. A wrong prediction costs no more than a
+ * dense message. */
 struct policy_history {
     double first_density; /* density of the first send */
     double last_density;  /* of the last send, counted or predicted */
@@ -59,8 +59,8 @@ void pici_policy_received(struct policy_history *, int dense);
 
 /* Bytes of the blocks of a message if all have this format; elements [blocks], nonzeros [blocks]. 0 if they do not fit
  * in size_t, or if the format is AUTO or unknown. Exact except for hybrid, whose length depends on the positions of the
- * nonzeros: there, the expected length for independent positions, within 2% and 24 bytes for blocks of 300000 elements
- * or more. Nonzeros that cluster only make hybrid blocks shorter. */
+ * nonzeros. For hybrid it is the expected length for independent positions, within 2% and 24 bytes for blocks of 300000
+ * elements or more. Nonzeros that cluster only make hybrid blocks shorter. */
 size_t pici_policy_bytes(enum pici_format, enum pici_dtype, const uint64_t *elements, const uint64_t *nonzeros,
                          int blocks);
 
@@ -78,7 +78,7 @@ double pici_policy_seconds(enum pici_format, enum pici_dtype, const uint64_t *el
                            int blocks, const struct policy_auto *);
 
 /* Whether a message has less than a tile of elements in all, and crosses the link dense in less time than coding an
- * empty tile takes, the least time for coding a part of one. Then AUTO sends it dense. */
+ * empty tile takes. That is the least time for coding a part of a tile. Then AUTO sends it dense. */
 int pici_policy_tiny(enum pici_dtype, const uint64_t *elements, int blocks, const struct policy_auto *);
 
 /* The format of a sparse message: `format` itself. For AUTO the one of bitmap, coo and hybrid with the least expected

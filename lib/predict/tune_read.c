@@ -683,8 +683,8 @@ static size_t count_lines(const char *cursor, const char *end, const char *word,
     return lines;
 }
 
-/* Without a line for packed blocks, assumes that their additional time over hybrid ones is that of the built-in
- * constants: files of 0.2 have no such lines. */
+/* Without lines for packed blocks, assume the built-in constants' additional time over hybrid blocks: files of 0.2 have
+ * no such lines. */
 static void assume_packed(struct reader *reader)
 {
     const struct model_codec(*usual)[MODEL_WORKS] = pici_model_machine.codec;

@@ -109,8 +109,8 @@ static int rail_of(const struct shape *shape, const struct schedule_call *call, 
     return ranks;
 }
 
-/* Add the segments for the ranks of rail j, in the order of sending: this rank's own (numbers: -1), or those of another
- * rank, which are numbered from `numbers` on. */
+/* Add the segments for the ranks of rail j, in the order of sending: this rank's own (numbers: -1), or another rank's,
+ * numbered from `numbers` on. */
 static void add_rail(struct schedule_message *message, const struct shape *shape, const struct schedule_call *call,
                      int j, int numbers)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * All-to-all: p^2 runs of elements, one from each virtual rank to each. Each rank numbers its segments: d is its run
- * for virtual rank d, p + s is the run from virtual rank s, and runs that it only passes on have numbers from 2p on.
- * The sender and the receiver of a message number its segments differently, but list them in the same order.
+ * for virtual rank d, p + s is the run from virtual rank s. Runs that it only passes on have numbers from 2p on. The
+ * sender and the receiver of a message number its segments differently, but list them in the same order.
  *
  * Pairwise: in each step, a rank sends to the next few virtual ranks after it, nearest first, and receives from as many
  * before it.

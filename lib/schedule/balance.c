@@ -12,7 +12,7 @@ void pici_balance_even(struct schedule_balance *balance, uint64_t n)
 }
 
 /* The expected nonzeros of the sum of `ranks` ranges, each with this many elements, as a fraction of all ranks'
- * nonzeros, in parts of ONE: (1 - (1 - d)^ranks) / (ranks * d), where d is the density of one range. */
+ * nonzeros, in parts of ONE. The fraction is (1 - (1 - d)^ranks) / (ranks * d), where d is the density of one range. */
 static uint64_t united(uint64_t nonzeros, uint64_t elements, int ranks)
 {
     enum { BITS = 31, RARE = 1 << 10 /* below, hardly any nonzeros share a position */ };

@@ -19,8 +19,8 @@ struct schedule_balance {
 /* Equal ranges of n elements. */
 void pici_balance_even(struct schedule_balance *, uint64_t n);
 
-/* Set the weight of each range from the nonzeros that all ranks have there together: what the owner receives, and what
- * it sends of the sum, for random positions in a range. Does not change the ranges. */
+/* Set the weight of each range from the nonzeros that all ranks have there together. It counts what the owner receives,
+ * and what it sends of the sum, for random positions in a range. Does not change the ranges. */
 void pici_balance_weigh(struct schedule_balance *, const uint64_t nonzeros[BALANCE_RANGES], int ranks);
 
 /* The weight before an element; and the element, rounded down to whole units, with this weight before it: 0 for no

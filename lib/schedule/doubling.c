@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * p2 is the largest power of two up to p, and rem = p - p2. Virtual ranks below 2 * rem are pairs. In the first step
- * the even virtual rank of each pair sends its contribution to the odd one, and is absent until the last step, in which
+ * the even virtual rank of each pair sends its contribution to the odd one. It is absent until the last step, in which
  * it receives the result. The p2 others have numbers v, in the order of their virtual ranks. In step t of log2 p2
  * exchanges, v and v xor 2^t send each other their sums. Both compute the same: they add the sum of the higher virtual
  * rank to the sum of the lower one. So all have the same bytes, though addition is not exactly commutative (of two NaNs
@@ -36,8 +36,8 @@ static int virtual_rank_of(const struct shape *shape, int v)
     return v < shape->rem ? 2 * v + 1 : v + shape->rem;
 }
 
-/* The contributions in the sum of v before exchange t: those of the 2^t numbers that differ from v in the lowest t bits
- * only; each number below rem has two. */
+/* The number of contributions in the sum of v before exchange t. The sum spans the 2^t numbers that differ from v only
+ * in the lowest t bits; each number below rem has two contributions. */
 static int contributions(const struct shape *shape, int v, int t)
 {
     const int group = 1 << t, pairs = shape->rem - (v >> t << t);

@@ -157,8 +157,8 @@ void pici_schedule_segment_by_node(uint64_t n, const struct schedule_nodes *, in
 /* The node of a virtual rank; nodes NULL: 0. */
 int pici_schedule_node(const struct schedule_nodes *, int virtual_rank);
 
-/* The order of ranks: those of a node next to each other, nodes by their lowest rank, ranks rising within.
- * order[virtual_rank] = rank. */
+/* The order of ranks: nodes by their lowest rank, and within a node its ranks in rising order. order[virtual_rank] =
+ * rank. */
 void pici_schedule_order(const int *node_of, int p, int *order);
 
 #endif
