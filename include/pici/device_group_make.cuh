@@ -9,8 +9,8 @@
 
 namespace pici {
 
-/* The beginning of a thread block's shared memory, aligned to 16. A stage for each warp follows. Encoders
- * have other parts there: for hybrid a made_tile for each tile of a group, for packed those of struct pack_memory. */
+/* The beginning of a thread block's shared memory, aligned to 16. A stage for each warp follows; to encode
+ * hybrid, a made_tile for each tile of a group; to encode packed, the parts of struct pack_memory. */
 struct alignas(16) block_memory {
     uint64_t base, ticket, fault, nnz;
     uint32_t count[LANES]; /* of values, for each warp; hybrid and packed: for each tile */

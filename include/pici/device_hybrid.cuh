@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Reading the tiles of hybrid and packed blocks by warps. A tile's bits and offsets are in element order. So a ballot
- * gives half a word, and the lanes of a row access neighbouring places in shared memory. Part of
- * pici/device.cuh. Specifications: formats/hybrid.md, formats/packed.md. */
+ * gives half a word, and the lanes of a row access neighbouring places in shared memory. Part of pici/device.cuh.
+ * Specifications: formats/hybrid.md, formats/packed.md. */
 #ifndef PICI_DEVICE_HYBRID_CUH
 #define PICI_DEVICE_HYBRID_CUH
 
