@@ -18,9 +18,8 @@ struct stream_pieces;
 /* The head's counts of nonzeros in ranges, and what follows from them (balance.h). */
 struct coll_balance {
     struct schedule_balance cuts;
-    uint64_t sum[BALANCE_RANGES],
-        part[BALANCE_RANGES]; /* so far: over the last 2^round ranks, and over the last m ranks (balance.c) */
-    int finer;                /* how often the ranges were made finer */
+    uint64_t sum[BALANCE_RANGES], part[BALANCE_RANGES]; /* so far: of the last 2^round and m ranks (balance.c) */
+    int finer;                                          /* how often the ranges were made finer */
 };
 
 struct pici_comm {

@@ -14,9 +14,7 @@ struct pici_neighbor_plan;
 struct stream_call;
 
 enum { LAYOUT_PART = 64 /* equal parts of a segment are multiples of this many elements */ };
-enum {
-    LAYOUT_SLICES_WORTH = 64 << 10 /* dense bytes of a message: smaller slices cost more than their overlap saves */
-};
+enum { LAYOUT_SLICES_WORTH = 64 << 10 /* dense bytes of a message: smaller slices cost more than they save */ };
 
 /* Elements [first, first + count) of a call's total. */
 struct coll_span {
@@ -29,14 +27,13 @@ struct coll_layout {
     struct schedule_call shape;
     struct schedule_limits limits;
     int steps;
-    int segments;    /* of the data: one per rank, or one in all */
-    uint64_t slice;  /* elements of a slice, a multiple of TILE */
-    uint64_t slices; /* of a segment; the last may be empty; 0: there is no data to exchange */
-    uint64_t
-        unit;    /* if segments differ much: shorter ones have shorter slices, multiples of this many elements, so that
-               * they have data in as many slices as possible; else 0 */
-    int window;  /* slices at a time */
-    int buffers; /* for messages */
+    int segments;               /* of the data: one per rank, or one in all */
+    uint64_t slice;             /* elements of a slice, a multiple of TILE */
+    uint64_t slices;            /* of a segment; the last may be empty; 0: there is no data to exchange */
+    uint64_t unit;              /* if segments differ much: slices of shorter ones have multiples of this
+                                 * many elements, so that most slices have data; else 0 */
+    int window;                 /* slices at a time */
+    int buffers;                /* for messages */
     size_t message;             /* bytes of a buffer */
     size_t block;               /* bytes of the longest block in neighbourhood calls and calls with streams; else 0 */
     size_t messages, sums;      /* bytes of all buffers, and of the sums outside the receive buffer */
@@ -126,16 +123,15 @@ struct call_resolved {
     enum call_agreement agreement;
     int closing; /* the call ends with a status agreement */
     struct call_said said;
-    uint64_t basis;   /* hash of the data that the choice of an algorithm depends on; 0: on the call alone */
-    uint64_t longest; /* elements of the longest contribution, where these differ; this rank's, until AGREE_LONGEST has
-                  * ended */
-    uint64_t
-        stored; /* elements that this rank stores, COLL_DENSE without a stream; with one, after the call agreement: the
-                 * most that any rank stores */
-    uint64_t fill;        /* the most elements that a sum may store, if no rank is dense; else 0 */
-    uint64_t counts_hash; /* of PICI_ALL_GATHERV: of recvcounts */
-    const uint64_t
-        *packed; /* replaces a NULL displs (PICI_ALL_TO_ALLV: sdispls, then displs), once the call has tables */
+    uint64_t basis;         /* hash of the data that the choice of an algorithm depends on; 0: on the call alone */
+    uint64_t longest;       /* elements of the longest contribution, where these differ; before the end of
+                             * AGREE_LONGEST, this rank's */
+    uint64_t stored;        /* elements that this rank stores, COLL_DENSE without a stream; with one, after
+                             * the call agreement: the most of any rank */
+    uint64_t fill;          /* the most elements that a sum may store, if no rank is dense; else 0 */
+    uint64_t counts_hash;   /* of PICI_ALL_GATHERV: of recvcounts */
+    const uint64_t *packed; /* replaces null displs (PICI_ALL_TO_ALLV: sdispls, then displs), once there
+                             * are tables */
     const struct schedule_balance *balance; /* after the call agreement: how segments are cut; NULL: evenly */
     struct coll_layout layout;
 };

@@ -27,9 +27,8 @@ static const struct sized_layout stats_0_2 = {offsetof(struct pici_coll_stats, w
 /* Defaults. */
 enum {
     SLICE = 1 << 20,
-    SLICE_ON_GPU =
-        8 << 20 /* if messages are in GPU memory: the host takes longer to begin a message, and a window of them should
-               * fill a GPU */
+    SLICE_ON_GPU = 8 << 20 /* if messages are in GPU memory: the host takes longer to begin a message, and a window
+                            * of them should fill a GPU */
 };
 static const double LATENCY = 50e-6; /* seconds of a message */
 

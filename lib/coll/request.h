@@ -56,13 +56,11 @@ struct slice_run {
     enum coll_making making;
     struct pici_queue *queue;
     struct coll_buffer **outgoing; /* [limits.sends] the messages made */
-    uint64_t *counts,
-        *nonzeros; /* [limits.segments * VALUES_ARRAYS] of a message's blocks: all segments of one array, then of the
-                    * next */
-    size_t *sizes; /* their bytes */
-    const void **sources; /* their elements, or arrays of the lossy codec */
-    int arrays;           /* of the current message, for each segment */
-    int coded;            /* the lossy codec makes it; else there is one array, the elements */
+    uint64_t *counts, *nonzeros;   /* [limits.segments * VALUES_ARRAYS] blocks of a message, array by array */
+    size_t *sizes;                 /* their bytes */
+    const void **sources;          /* their elements, or arrays of the lossy codec */
+    int arrays;                    /* of the current message, for each segment */
+    int coded;                     /* the lossy codec makes it; else there is one array, the elements */
     enum pici_format formats[VALUES_ARRAYS];
     enum pici_format unpacked; /* the format of a packed message without packing */
     enum pici_format format;   /* of the last array, for the trace; of the current message like the next five lines */

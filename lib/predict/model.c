@@ -10,8 +10,7 @@
 enum {
     PREFIX = 32,             /* bytes of a message besides its blocks (formats/message.md) */
     SLICES_WORTH = 64 << 10, /* as in layout.c: dense bytes below which a message is not cut further */
-    SAMPLES = 12             /* among steps that differ in contributions: the first ones, then about every twelfth part
-                              * more */
+    SAMPLES = 12             /* among steps that differ in contributions: the first, then every twelfth part more */
 };
 
 /* The encoder's fraction of the additional time of slower kernels for packed blocks

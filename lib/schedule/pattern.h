@@ -21,8 +21,7 @@ struct schedule_pattern {
     int logarithmic; /* ceil(log2 p) steps with up to p/2 segments each; else p - 1 steps with one */
     enum pattern_amount sums, kept;
     void (*run)(struct schedule_run *, int p, int r, int k); /* of reduce-scatter; keep_* are not written */
-    int (*alike)(int p, int k);                              /* the number of steps from k on that send alike, or
-                                                              * nearly */
+    int (*alike)(int p, int k);                              /* steps from k on that send alike, or nearly */
     int (*contributions)(int p, int k);                      /* the most that a sum in a message of step k can have */
     /* Contributions in the sum of the segment that virtual rank r sends in step k of reduce-scatter, if virtual rank i
      * begins with begin[i + 1] - begin[i] contributions; begin NULL: with one each. */
