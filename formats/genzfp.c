@@ -160,8 +160,7 @@ static void put_case(const struct ref_values *v, enum what what, uint64_t n)
     for (uint64_t i = 0; i < n; i++) {
         const double noise = (double)(next() >> 11) * 0x1p-52 - 1, ramp = (double)(i % unit) / (double)unit;
         double x = what == NOISE ? noise : ramp * (1 - ramp) + (v->nx ? ramp * (double)(i % v->nx) / 64 : 0);
-        if (what ==
-            SPECIAL) /* units of zeros, -0.0, NaN, infinity, the greatest that is not raw, the next above it, tiny */
+        if (what == SPECIAL) /* units of zeros, -0.0, NaN, infinity, the greatest that is not raw, and above it, tiny */
             switch (i / unit % 7) {
             case 0: x = 0; break;
             case 1: x = i % 3 ? -0.0 : 0; break;

@@ -102,8 +102,7 @@ template <class T> PICI_KERNEL(THREADS, COUNT_BLOCKS) count_kernel(const count_j
     if (hw::thread() == 0)
         hw::put(all, UINT64_C(0));
     const auto count_quad = [&](uint64_t q) {
-        const raw128 quad =
-            hw::load(from + q); /* not load_once: encoding reads it next, so it should stay in a cache */
+        const raw128 quad = hw::load(from + q); /* not load_once: encoding reads it next, so keep it cached */
         nonzeros += nonzeros_of<T>(quad.lo, tops) + nonzeros_of<T>(quad.hi, tops);
     };
     const auto count_one = [&](uint64_t i) { nonzeros += nonzeros_of<T>(hw::load(src + i), tops); };

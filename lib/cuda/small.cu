@@ -11,8 +11,7 @@ using namespace pici;
 /* Threads that make or apply an XOR chunk, by the width of an element: each warp has a stage in shared memory. */
 template <class T> constexpr unsigned XOR_THREADS = sizeof(T) == 8 ? 64 : 128;
 constexpr unsigned COPY_THREADS = 256;
-constexpr unsigned SHARED_LEAST =
-    99 << 10; /* bytes that every GPU has for a thread block; 8.6, 8.9 and 12.0 have no more */
+constexpr unsigned SHARED_LEAST = 99 << 10; /* bytes that every GPU has for a thread block */
 enum : unsigned { AT_ONCE = 256 /* chunks, unless the caller gives another number */ };
 
 /* A finished chunk: its size in bytes, and its kind in the upper bits. */
