@@ -254,7 +254,7 @@ static enum pici_status plan_lists(struct pici_neighbor_plan *plan, const struct
     for (int i = 0; i < comm->ranks && virtual_rank; i++)
         virtual_rank[comm->order[i]] = i;
     if (virtual_rank && to && from)
-        route = pici_neighbor_lists(&comm->on_nodes, comm->ranks, comm->virtual_rank, to,
+        route = pici_neighbor_lists(&plan->nodes, comm->ranks, comm->virtual_rank, to,
                                     rising(comm, virtual_rank, lists->destination, lists->destinations, to), from,
                                     rising(comm, virtual_rank, lists->source, lists->sources, from));
     plan->routes[PICI_ROUTE_DIRECT] = route;
@@ -360,7 +360,7 @@ static enum pici_status make(struct pici_neighbor_plan *plan, const struct lists
         return status ? status : close_routes(plan);
     }
     uint64_t *out = calloc((size_t)comm->ranks * words, sizeof *out), missing = !out;
-    const struct neighbor_graph graph = {comm->ranks, words, out, &comm->on_nodes};
+    const struct neighbor_graph graph = {comm->ranks, words, out, &plan->nodes};
     status = combine(comm, &missing, 1, PICI_SUM);
     if (!status && missing)
         status = PICI_E_NOMEM;
@@ -370,6 +370,18 @@ static enum pici_status make(struct pici_neighbor_plan *plan, const struct lists
     }
     free(out);
     return status;
+}
+
+/* Copy the node map, which may change while routes refer to it. Returns 0 without memory. */
+static int keep_nodes(struct pici_neighbor_plan *plan, const struct pici_comm *comm)
+{
+    const size_t bytes = ((size_t)comm->nodes + 1) * sizeof *plan->begin;
+    plan->begin = malloc(bytes);
+    if (!plan->begin)
+        return 0;
+    memcpy(plan->begin, comm->begin, bytes);
+    plan->nodes = (struct schedule_nodes){comm->nodes, plan->begin};
+    return 1;
 }
 
 enum pici_status pici_neighbor_plan_create(struct pici_neighbor_plan **out, struct pici_comm *comm, int sources,
@@ -385,7 +397,8 @@ enum pici_status pici_neighbor_plan_create(struct pici_neighbor_plan **out, stru
     if (comm->transport.memory == PICI_MEMORY_DEVICE) /* the same on all ranks; plans exchange numbers in host memory */
         return PICI_E_UNSUPPORTED;
     struct pici_neighbor_plan *plan = calloc(1, sizeof *plan), none = {.comm = comm};
-    const enum pici_status own = plan ? check_own(comm, &lists, &checked, opts) : PICI_E_NOMEM;
+    const int kept = plan && keep_nodes(plan, comm);
+    const enum pici_status own = kept ? check_own(comm, &lists, &checked, opts) : PICI_E_NOMEM;
     struct pici_neighbor_plan *made = plan ? plan : &none;
     made->comm = comm;
     made->number = comm->plans++;
@@ -410,6 +423,7 @@ void pici_neighbor_plan_free(struct pici_neighbor_plan *plan)
         pici_neighbor_free(plan->routes[i]);
     free(plan->slots);
     free(plan->slot_begin);
+    free(plan->begin);
     free(plan);
 }
 

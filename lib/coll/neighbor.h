@@ -12,9 +12,11 @@
 /* Ranks here are virtual ranks, as in schedules. */
 struct pici_neighbor_plan {
     struct pici_comm *comm;
-    uint32_t number;     /* on its communicator */
-    uint64_t hash;       /* of the graph's plan, the same on all ranks */
-    uint64_t order_hash; /* of the communicator when the plan was made */
+    uint32_t number;             /* on its communicator */
+    uint64_t hash;               /* of the graph's plan, the same on all ranks */
+    uint64_t order_hash;         /* of the communicator when the plan was made */
+    struct schedule_nodes nodes; /* likewise */
+    int *begin;                  /* [nodes.nodes + 1] its array */
     enum pici_route route;
     uint64_t most_bytes;              /* as in the options */
     struct neighbor_route *routes[3]; /* by enum pici_route; NULL: it was not made */

@@ -210,7 +210,7 @@ static enum pici_status begin(struct pici_request *request)
         if (request->room.sums)
             slice_run->accumulated =
                 request->room.sums + (size_t)i * (size_t)layout->limits.sums * layout->slice * call->resolved.width;
-        if (layout->arrays)
+        if (request->room.arrays)
             slice_run->quantized = request->room.arrays + (size_t)i * ((size_t)layout->quantized + 1) * layout->parts;
         pici_slice_begin(request, slice_run, (uint64_t)i);
     }

@@ -204,9 +204,14 @@ static void move_rank(void *context, int rank)
     int got[3];
     options.timeout_ms = 2000;
     cr_assert_eq(pici_neighbor_plan_create(&plan, comm, 3, all, 3, all, NULL), PICI_OK);
+    struct pici_neighbor_info made = PICI_NEIGHBOR_INFO_INIT;
+    cr_assert_eq(pici_neighbor_plan_info(plan, &made), PICI_OK);
     for (int i = 0; i < 2; i++) {
+        struct pici_neighbor_info info = PICI_NEIGHBOR_INFO_INIT;
         memset(got, 0x5c, sizeof got);
         cr_assert_eq(pici_comm_set_nodes(comm, node_of[i]), PICI_OK);
+        cr_expect_eq(pici_neighbor_plan_info(plan, &info), PICI_OK);
+        cr_expect(info.route == made.route && info.messages == made.messages && info.blocks == made.blocks);
         moved->reserved[rank] = pici_neighbor_plan_reserve(plan, 1, PICI_I32, NULL);
         moved->status[rank][i] = pici_neighbor_all_gather(&rank, got, 1, PICI_I32, plan, &options);
         cr_expect(moved->status[rank][i] || !memcmp(got, all, sizeof got), "rank %d, map %d: wrong elements", rank, i);
