@@ -68,7 +68,7 @@ enum {
 
 /* The structure of elements of a dtype. */
 struct small_shape {
-    unsigned width_log2; /* 0, 1 or 2; of e2m1, that of the byte that one is widened to */
+    unsigned width_log2; /* 0, 1 or 2; 0 for e2m1, widened to bytes */
     unsigned mantissa;   /* bits */
     uint32_t exponents;  /* the largest exponent */
     int literals;        /* class 0 has its new values stored */
@@ -94,7 +94,7 @@ static inline unsigned small_header_bytes(unsigned version)
     return version == SMALL_COLUMNS_VERSION ? SMALL_COLUMNS_BYTES : SMALL_PART_BYTES;
 }
 
-/* Returns 0 for a dtype of which deltas have no context chunks. narrow: as small_is_narrow, and not of versions 1 and
+/* Returns 0 for a dtype whose deltas have no context chunks. narrow: as small_is_narrow, and not of versions 1 and
  * 2. */
 static inline int small_shape(struct small_shape *s, unsigned dtype, int narrow)
 {

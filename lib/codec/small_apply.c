@@ -149,7 +149,7 @@ static enum pici_status apply_xor(const struct apply *job, struct memory *memory
     return status == PICI_E_ARG || status == PICI_E_VERSION || status == PICI_E_UNSUPPORTED ? PICI_E_CORRUPT : status;
 }
 
-/* Apply one or two context chunks, the last of which is before chunk i. */
+/* Apply one or two context chunks. The last one is chunk i - 1. */
 static enum pici_status apply_context(const struct apply *job, struct memory *memory, uint64_t i,
                                       struct small_part part[2], int parts)
 {

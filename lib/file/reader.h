@@ -70,7 +70,7 @@ struct pici_reader {
     int have_elements;          /* once they have been read */
 
     enum pici_status failed; /* every further call returns it */
-    enum pici_part where;    /* what is being read, for error messages */
+    enum pici_part where;    /* the part being read, for error messages */
     uint64_t where_offset, where_tensor, where_chunk;
     char error[PICI_ERROR_CAP];
 };

@@ -230,7 +230,7 @@ static enum pici_status quantize_unit(const struct unit_coder *coder, uint32_t *
     *length = 0;
     if (most_of == 0)
         return PICI_OK;
-    /* libzfp's results are undefined for what is not finite, and near the greatest numbers it overflows */
+    /* libzfp's results are undefined for numbers that are not finite, and it overflows near the greatest ones */
     if (most_of <= (values->dtype == PICI_F32 ? 0x1p126 : 0x1p1022)) {
         void *elements = malloc(raw); /* zfp's pointer is not const, and wants alignment */
         if (!elements)
