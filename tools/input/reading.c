@@ -33,7 +33,8 @@ int reading_kind(struct input *input, const char *path, enum reading_kind *kind)
     return TOOL_OK;
 }
 
-/* Prints the error of a reader, which is the reading's or that of a reference's target, and the consequence. */
+/* Prints the error of a reader and the consequence. The reader is the reading's, or the one for a reference's
+ * target. */
 static int say(const struct reading *reading, const struct pici_reader *reader, enum pici_status status,
                const char *consequence)
 {

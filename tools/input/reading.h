@@ -36,7 +36,7 @@ struct reading {
     struct reading_other other;
     struct pici_reader *reader;
     bool at_random;
-    bool keep_going;    /* report what is lost, replace it by zeros, and continue */
+    bool keep_going;    /* report losses, replace lost data by zeros, and continue */
     bool broke_off;     /* a forward reader cannot read any further */
     uint64_t lost;      /* losses reported so far */
     uint64_t fill_most; /* in bytes: limit on the zeros for the rest of a tensor, and for references */

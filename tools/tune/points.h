@@ -9,8 +9,8 @@
 
 struct points_options {
     uint64_t least, most; /* bytes */
-    double noise;         /* if the interquartile range of a point is a larger share of its median, the point is
-                           * measured once more, and left out if it is still noisy */
+    double noise;         /* limit on a point's interquartile range, relative to its median. A noisier point is
+                           * measured once more, and left out if still noisy */
 };
 
 /* Collective. Measure until the time is spent or everything is measured. Rank 0 adds the points to *tune. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Messages: compares the seconds of a slice as dense and as hybrid (transfer, encoding, and adding or decoding), by the
- * constants measured just before, for sparsities in steps of 1/64.
+ * Messages: compares the seconds of a slice as dense and as hybrid: transfer, encoding, and adding or decoding. Uses
+ * the constants measured just before, and sparsities in steps of 1/64.
  *
  * Streams: pairs of ranks all-reduce streams at once, of several lengths and densities, with slices that are never
  * dense and with slices that always are. For a length, the threshold is the density at which both take the same time.

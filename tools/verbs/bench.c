@@ -184,7 +184,7 @@ static int load_input(struct bench *bench, struct input *input, struct reading *
     return bench->elements ? TOOL_OK : tool_bad(input->name, "tensor %s has no elements", bench->name);
 }
 
-/* Reads the longest tensor of the file, or that of --tensor. */
+/* Reads the tensor of --tensor, by default the longest one. */
 static int load(struct bench *bench)
 {
     struct input input;
