@@ -115,10 +115,12 @@ static const char *buffers_wrong(const struct coll_call *call, const struct pici
         return "the residual overlaps a buffer";
     for (int i = 0; i < args->plan->sources && args->count && !null; i++) {
         uint64_t first_element, count = slot_of(args, i, &first_element);
+        if (!count) /* then recv may be null, and the slot anywhere */
+            continue;
         const uint8_t *slot = args->recv + first_element * width;
-        if (count && pici_overlap(args->send, args->count * width, slot, count * width))
+        if (pici_overlap(args->send, args->count * width, slot, count * width))
             return "the send and receive buffers overlap";
-        if (count && residual && pici_overlap(residual, args->count * width, slot, count * width))
+        if (residual && pici_overlap(residual, args->count * width, slot, count * width))
             return "the residual overlaps a buffer";
     }
     return null;
