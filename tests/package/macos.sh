@@ -37,7 +37,7 @@ coll=$(sources lib/schedule/*.c lib/predict/*.c lib/values/*.c lib/coll/*.c lib/
     compile lib "$library" $(sources lib/*.c lib/*/*.c | grep -v '^lib/\(schedule\|predict\|values\|coll\|transport\)/')
     compile coll "$library" $coll packaging/macos/linux_names.c
     compile tools '-Itools -I.' $(sources tools/*.c tools/*/*.c |
-        grep -v '^tools/\(run\|tune/\(pici-tune\|world\|calibrate\|points\|thresholds\)\)')
+        grep -v '^tools/\(run\|tune/\(pici-tune\|world\|over\|calibrate\|points\|thresholds\)\)')
 }
 links() { # WHAT COMMAND...
     l_what=$1
