@@ -29,9 +29,15 @@ struct pici_opts {
     size_t size;
     ${2:-int threads;}
 };
+struct pici_state;
 int pici_pack(const struct pici_opts *);
 int pici_sum(int);
+int pici_use(struct pici_state *);
 END
+}
+
+private() { # MEMBERS: in a header with the base name of the public one
+    mkdir -p lib && echo "struct pici_state { $1 };" >lib/pici.h
 }
 
 library() { # NAME FUNCTIONS
@@ -42,7 +48,9 @@ commit() {
     git add -A && git commit -qm "$1"
 }
 
-pack='int pici_pack(const struct pici_opts *o) { return (int)o->size; }'
+pack='#include "lib/pici.h"
+int pici_use(struct pici_state *s) { return s->last; }
+int pici_pack(const struct pici_opts *o) { return (int)o->size; }'
 sum='int pici_sum(int x) { return x; }'
 
 expect() { # WHAT STATUS WORDS [DIRECTORY]: what the libraries of the tree are found to be
@@ -59,6 +67,7 @@ expect() { # WHAT STATUS WORDS [DIRECTORY]: what the libraries of the tree are f
 }
 
 header 0.1.0
+private 'int last;'
 library libpici "$pack $sum"
 commit "the first version"
 expect "the first version" 77 'SKIPPED: no release before this one'
@@ -74,6 +83,8 @@ header 0.2.0 'int threads; int checksum;'
 library libpici "$pack $sum int pici_more(void); int pici_more(void) { return 1; }"
 commit "more"
 expect "a member at the end and a function" 0 'compatible with 0.1.0'
+private 'int first, last;'
+expect "a member in the middle of a private type" 0 'compatible with 0.1.0'
 header 0.2.0 'int checksum; int threads;'
 expect "a member in the middle" 1 "offset changed from"
 cat >tools/dev/abi.suppr <<'END'
