@@ -112,8 +112,8 @@ enum pici_packing {
 };
 
 /* How an all-reduce cuts the vector into segments, one for each rank. Evenly: all ranks own equally many elements.
- * Balanced: all get about equally many nonzeros. This changes the order of additions, and so the rounding of floats.
- * See docs/explanation/messages.md. */
+ * Balanced: all ranks get about equally many nonzeros. Balancing changes the order of additions, and so the rounding of
+ * floats. See docs/explanation/messages.md. */
 enum pici_balance {
     PICI_BALANCE_UNCHANGED = 0, /* leave */
     PICI_BALANCE_AUTO = 1,      /* streams of integers (pici/stream.h): balanced if even segments would give one rank
@@ -178,7 +178,7 @@ enum pici_rounding {
 
 /* A lossy codec with its parameters. 0 stands for the default of each member; members that the codec does not use are
  * ignored. All but `residual` must be the same on all ranks.
- *   PICI_E_ARG           size below that of the first version, or a member out of range
+ *   PICI_E_ARG           size below the first version's, or a member out of range
  *   PICI_E_UNSUPPORTED   an unknown codec or member, or a dtype or operation that the codec does not have
  * CAST and QSGD give the same bits in GPU memory as in host memory. If any rank passes GPU buffers with ZFP, the call
  * ends with PICI_E_UNSUPPORTED on all ranks. */
@@ -268,8 +268,8 @@ struct pici_coll_opts {
  * recv is unspecified unless PICI_OK is returned.
  *
  * Errors found before anything is sent; they do not break the communicator:
- *   PICI_E_ARG          null communicator, a size in opts, stats or values below that of the first version, or a
- *                       member of values out of range
+ *   PICI_E_ARG          null communicator, a size in opts, stats or values below the first version's, or a member of
+ *                       values out of range
  *   PICI_E_UNSUPPORTED  a dtype, op, algorithm, format or option that this version does not have, or an algorithm that
  *                       cannot do this collective
  *   PICI_E_BROKEN       an earlier call failed

@@ -59,8 +59,8 @@ PICI_API size_t pici_cuda_workspace(enum pici_dtype, uint64_t n);
  *   workspace  [workspace_bytes]      at least pici_cuda_workspace(dtype, n); may hold any bytes
  * How often a call reads src depends on the format:
  *   PICI_DENSE, PICI_BITMAP   once
- *   PICI_HYBRID               once; again, mostly from a cache, for tiles with more than 2 KiB of values, and for all
- *                             tiles if there are so few that each can have its own warp
+ *   PICI_HYBRID               once. It reads tiles with more than 2 KiB of values again, mostly from a cache. If there
+ *                             are so few tiles that each can have its own warp, it reads all again
  *   PICI_COO                  twice: it counts all nonzeros before it places values
  *   PICI_PACKED               two or three times, all but once mostly from a cache
  *   PICI_AUTO                 once to count nonzeros, then as for PICI_HYBRID, and again if another format is shorter,
@@ -74,8 +74,8 @@ PICI_API enum pici_status pici_compress_cuda(void *block, size_t capacity, struc
 
 /* The same with options; NULL means PICI_OPTS_INIT. `zeros` and `pack` work as in pici_compress; `threads` has no
  * effect. With `pack`, PICI_HYBRID takes two kernels: the first makes the packed block; if that is not shorter, the
- * second makes the hybrid block. PICI_AUTO does the same. PICI_E_ARG also: a member out of range, or a size below that
- * of 0.1.0. PICI_E_UNSUPPORTED also: checksum, or options of a later version. */
+ * second makes the hybrid block. PICI_AUTO does the same. PICI_E_ARG also: a member out of range, or a size below
+ * 0.1.0's. PICI_E_UNSUPPORTED also: checksum, or options of a later version. */
 PICI_API enum pici_status pici_compress_opts_cuda(void *block, size_t capacity, struct pici_cuda_result *result,
                                                   const void *src, uint64_t n, enum pici_dtype, enum pici_format,
                                                   const struct pici_opts *, void *workspace, size_t workspace_bytes,
@@ -171,8 +171,8 @@ PICI_API enum pici_status pici_apply_small_cuda(void *dst, uint64_t n, enum pici
                                                 void *workspace, size_t workspace_bytes, cudaStream_t);
 
 /* pici_apply_small_range on the GPU, for one delta or several deltas of parts in a row. dst holds elements [first,
- * first + n) of a tensor of `of` elements. The result is PICI_E_ARG also if they include only a part of a
- * chunk, of any kind. All else as for pici_apply_small_cuda. */
+ * first + n) of a tensor of `of` elements. The result is PICI_E_ARG also if the range includes only a part of a chunk
+ * of any kind. All else as for pici_apply_small_cuda. */
 PICI_API enum pici_status pici_apply_small_range_cuda(void *dst, uint64_t n, uint64_t first, uint64_t of,
                                                       enum pici_dtype, const void *block, size_t size,
                                                       const uint64_t *size_at, struct pici_cuda_result *result,
@@ -199,30 +199,29 @@ PICI_API enum pici_status pici_apply_small_columns_cuda(void *dst, const struct 
 
 /* ---- positions and values (pici_nonzeros in pici/pici.h, pici_changes in pici/delta.h) ----
  *
- * The same positions and values, in the same order. All elements of the block are decoded in the workspace, so all of
- * the block is checked, whatever the range. A call enqueues at most three memsets or copies and six kernels.
- *   indices, index_bytes, values, capacity   as pici_nonzeros has them, in device memory and aligned to their width
- *   count        out, in device memory       how many there are, also if that is more than capacity; 0 if the result
- *                                            is another error
+ * The same positions and values as on the host, in the same order. A call decodes all elements of the block in the
+ * workspace, so it checks the whole block, for any range. It enqueues at most three memsets or copies and six kernels.
+ *   indices, index_bytes, values, capacity   as for pici_nonzeros, in device memory and aligned to their width
+ *   count        out, in device memory       the number of positions, even if it exceeds capacity; 0 after other errors
  *   block, size, size_at                     as for pici_decompress_cuda
- *   result       out                         status: as for the function that decodes the block, or PICI_E_SPACE: the
- *                                            first `capacity` are stored. len: bytes of the block, 0 unless PICI_OK
- *   first, n     the elements that are looked at, of the `of` elements that the block has
- *   base         [of elements]               what a delta was made from; it is not changed
- *   workspace    aligned to 16               the bytes that the first two functions return, for any range; their
- *                                            contents do not matter. 0 for an unknown dtype, or too many elements
+ *   result       out                         status: as from the function that decodes the block; or PICI_E_SPACE: only
+ *                                            the first `capacity` are stored. len: bytes of the block, 0 unless PICI_OK
+ *   first, n                                 search elements [first, first + n) of the block's `of` elements
+ *   base         [of elements]               the base of the delta; only read
+ *   workspace    aligned to 16               as many bytes as the first two functions return, for any range; may hold
+ *                                            any bytes. They return 0 for an unknown dtype or too many elements
  * Outputs must not overlap each other, block, base or workspace. Returns the errors listed at the top of this file,
  * except PICI_E_SPACE and PICI_E_UNSUPPORTED. */
 PICI_API size_t pici_nonzeros_cuda_workspace(enum pici_dtype, uint64_t of);
 PICI_API size_t pici_changes_small_cuda_workspace(enum pici_dtype, uint64_t of, unsigned at_once);
 
-/* The nonzeros of a block; decoded as by pici_decompress_cuda. */
+/* The nonzeros of a block. The call decodes it as pici_decompress_cuda does. */
 PICI_API enum pici_status pici_nonzeros_cuda(void *indices, size_t index_bytes, void *values, uint64_t capacity,
                                              uint64_t *count, const void *block, size_t size, const uint64_t *size_at,
                                              struct pici_cuda_result *result, uint64_t first, uint64_t n, uint64_t of,
                                              enum pici_dtype, void *workspace, size_t workspace_bytes, cudaStream_t);
 
-/* What a block changes that pici_diff or pici_diff_cuda made: positions and new values. The workspace is that of
+/* The changes in a block of pici_diff or pici_diff_cuda: positions and new values. Takes the workspace of
  * pici_nonzeros_cuda. */
 PICI_API enum pici_status pici_changes_cuda(void *indices, size_t index_bytes, void *values, uint64_t capacity,
                                             uint64_t *count, const void *base, uint64_t of, const void *block,
@@ -230,8 +229,9 @@ PICI_API enum pici_status pici_changes_cuda(void *indices, size_t index_bytes, v
                                             uint64_t first, uint64_t n, enum pici_dtype, void *workspace,
                                             size_t workspace_bytes, cudaStream_t);
 
-/* What small deltas in a row change, of all elements of a tensor; applied as by pici_apply_small_cuda, to a copy in the
- * workspace, which is that of at_once chunks at a time. */
+/* The changes in small deltas in a row, which cover all elements of a tensor. The call applies them to a copy of base
+ * in the workspace, as pici_apply_small_cuda does. pici_changes_small_cuda_workspace returns the bytes for at_once
+ * chunks at a time. */
 PICI_API enum pici_status pici_changes_small_cuda(void *indices, size_t index_bytes, void *values, uint64_t capacity,
                                                   uint64_t *count, const void *base, uint64_t of, const void *block,
                                                   size_t size, const uint64_t *size_at, struct pici_cuda_result *result,

@@ -6,7 +6,7 @@
  *
  * A delta is an ordinary block: pici_inspect and pici_verify accept it, and pici_decompress returns the XOR. A delta
  * does not record its base. To detect a wrong base, store a hash of the right one with the delta, as picitool does
- * (formats/delta.md). What pici.h says of elements, ownership, memory, threads and options holds here too. */
+ * (formats/delta.md). The rules of pici.h about elements, ownership, memory, threads and options hold here too. */
 #ifndef PICI_DELTA_H
 #define PICI_DELTA_H
 
@@ -38,7 +38,7 @@ PICI_API enum pici_status pici_diff(void *block, size_t capacity, size_t *size, 
  * The call may detect an invalid block only after applying a part of it. If you cannot restore dst, call pici_verify
  * first.
  * PICI_E_ARG: null (dst only if n > 0), overlap, n is not the block's count, bad options.
- * PICI_E_CORRUPT, PICI_E_VERSION, PICI_E_CHECKSUM, PICI_E_UNSUPPORTED: what is wrong with the block. */
+ * PICI_E_CORRUPT, PICI_E_VERSION, PICI_E_CHECKSUM, PICI_E_UNSUPPORTED: the block is invalid or not supported. */
 PICI_API enum pici_status pici_apply(void *dst, uint64_t n, const void *block, size_t size, const struct pici_opts *);
 
 /* ---- small deltas: several times shorter for floats, if a step changed only some of them ----
@@ -50,8 +50,8 @@ PICI_API enum pici_status pici_apply(void *dst, uint64_t n, const void *block, s
  *   memory    these functions allocate up to 40 MiB per thread, for any n
  *   threads   each works on chunks of 2^19 elements */
 
-/* The largest size of a small delta of n elements, for any `holds`. format is that of chunks stored as by pici_diff. At
- * least 32. Returns 0 if format or dtype is unknown, or if the size does not fit in size_t. */
+/* The largest size of a small delta of n elements, for any `holds`. format: of chunks stored as by pici_diff. At least
+ * 32. Returns 0 if format or dtype is unknown, or if the size does not fit in size_t. */
 PICI_API size_t pici_diff_small_bound(enum pici_format, enum pici_dtype, uint64_t n);
 
 /* Encode the changes from base to src as a small delta.
@@ -74,7 +74,7 @@ PICI_API enum pici_status pici_diff_small(void *block, size_t capacity, size_t *
  *                                             there is one
  * The call may detect an invalid delta only after applying some of its chunks.
  * PICI_E_ARG: null (dst only if n > 0), overlap, n is not the delta's count, bad options. PICI_E_NOMEM.
- * PICI_E_CORRUPT, PICI_E_VERSION, PICI_E_CHECKSUM: what is wrong with the delta, or with dst as its base. */
+ * PICI_E_CORRUPT, PICI_E_VERSION, PICI_E_CHECKSUM: the delta is invalid, or dst is not its base. */
 PICI_API enum pici_status pici_apply_small(void *dst, uint64_t n, const void *block, size_t size,
                                            const struct pici_opts *);
 
@@ -100,9 +100,9 @@ PICI_API enum pici_status pici_diff_small_part(void *block, size_t capacity, siz
  * applies deltas of the same elements in one pass, chunk by chunk. Memory: as for one delta, plus less than 200 bytes
  * per delta and 16 bytes per delta and thread. The call changes nothing unless all headers and all stored checksums are
  * right. It detects a wrong base no better than pici_apply_small.
- * PICI_E_ARG: null, overlap, bad options, count is 0, deltas differ in dtype, a delta does not cover all n elements or
- * has another `of`, or the range has only a part of a chunk that needs all of its base. PICI_E_NOMEM. Others: as
- * pici_apply_small. */
+ * PICI_E_ARG: null, overlap, bad options, or count is 0; deltas differ in dtype. Also: a delta does not cover all n
+ * elements, or has another `of`; or a chunk that needs all of its base is only partly in the range. PICI_E_NOMEM.
+ * Others: as pici_apply_small. */
 PICI_API enum pici_status pici_apply_small_range(void *dst, uint64_t n, uint64_t first, uint64_t of,
                                                  const void *const *deltas, const size_t *sizes, size_t count,
                                                  const struct pici_opts *);
@@ -145,7 +145,7 @@ PICI_API enum pici_status pici_apply_small_columns(void *dst, const struct pici_
 /* Get the elements that a small delta covers; of joined deltas, the first one's. For a part, rows is 1, row_length the
  * length of the tensor, and first and count are elements. stride is 0.
  *   delta   [size bytes]   untrusted; the call checks the rules of its header and directory
- * PICI_E_ARG: null. PICI_E_CORRUPT, PICI_E_VERSION: what is wrong with the delta. */
+ * PICI_E_ARG: null. PICI_E_CORRUPT, PICI_E_VERSION: the delta is invalid or not supported. */
 PICI_API enum pici_status pici_small_get_columns(struct pici_columns *columns, const void *delta, size_t size);
 
 /* Extract the changes of a delta among elements [first, first + n): positions and new values, in order. For programs
@@ -157,7 +157,8 @@ PICI_API enum pici_status pici_small_get_columns(struct pici_columns *columns, c
  * From a small delta, the calling thread alone decodes the chunks of 2^19 elements that contain some of the n. It reads
  * all of base in these chunks.
  * PICI_E_ARG: as pici_nonzeros, or base_n is not the delta's count. PICI_E_SPACE: as pici_nonzeros. PICI_E_NOMEM.
- * PICI_E_UNSUPPORTED: a small delta of columns. Others: what is wrong with the delta, or with base. */
+ * PICI_E_UNSUPPORTED: a small delta of columns. Others: the delta is invalid or not supported, or base is not its
+ * base. */
 PICI_API enum pici_status pici_changes(void *indices, size_t index_bytes, void *values, uint64_t capacity,
                                        uint64_t *count, const void *base, uint64_t base_n, const void *delta,
                                        size_t size, uint64_t first, uint64_t n);

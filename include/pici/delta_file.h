@@ -7,11 +7,10 @@
  *
  *   threads     only one thread at a time may use a state or a sequence of deltas
  *   memory      about 64 MiB, and 30 MiB per thread. Making small deltas also needs the bytes of the largest tensor's
- *               small deltas. Memory to apply grows with the bytes in the files, not with the sizes that their fields
- *               state
+ *               small deltas. Memory to apply grows with the bytes in the files, not with the sizes in their fields
  *   why         NULL, or [PICI_WHY_BYTES] for a description of the error, such as "NAME: tensor 'w': its type or shape
  *               differs"; "" after PICI_OK, and after PICI_E_ARG for wrong arguments
- * What pici.h and file.h say of ownership, options and structs holds here too. */
+ * The rules of pici.h and file.h about ownership, options and structs hold here too. */
 #ifndef PICI_DELTA_FILE_H
 #define PICI_DELTA_FILE_H
 
@@ -48,9 +47,9 @@ PICI_API enum pici_status pici_state_new(struct pici_state **s, const char *name
                                          const void *head, size_t head_len, pici_read_at_fn read, void *ctx);
 
 /* Add the next tensor.
- *   t      its description; the call copies it. It uses these attributes: "source.dtype", the type as the file names it
- *          (default: pici_dtype_name); "source.endian", "big" if the elements at data or offset are big-endian
- *          (default: little-endian); "source.order", "F" if the first index varies fastest
+ *   t      its description; the call copies it. It uses three attributes. "source.dtype": the type as the file names it
+ *          (default: pici_dtype_name). "source.endian": "big" if the elements at data or offset are big-endian
+ *          (default: little-endian). "source.order": "F" if the first index varies fastest
  *   data   [elements] as in the file, at any address; must not change until the state is freed. NULL: the state's read
  *          finds them at this offset
  * PICI_E_ARG: null, or a member is out of the limits of file.h. pici_diff_states checks later that names are unique and
@@ -219,10 +218,9 @@ struct pici_update;
  * delta lists. A part of a tensor stored as small deltas must begin and end at a multiple of 2^19 elements, or at the
  * end of the tensor. For a shard of columns (pici_state_add_columns), the call checks no hash, and does not support
  * tensors stored as small deltas: make the delta with PICI_DELTA_FASTEST.
- * PICI_E_UNSUPPORTED: the deltas add, replace or remove a tensor, tensors share memory in another way, a part begins or
- * ends elsewhere, or a tensor with columns is stored as small deltas. PICI_E_ARG: null, an empty sequence, a tensor
- * that is not in memory, or base is not the first delta's base (why describes the last two). Others: as
- * pici_apply_deltas. */
+ * PICI_E_UNSUPPORTED: the deltas add, replace or remove a tensor; tensors share memory in another way; a part begins or
+ * ends elsewhere; or a shard of columns has small deltas. PICI_E_ARG: null, an empty sequence, a tensor that is not in
+ * memory, or base is not the first delta's base (why describes the last two). Others: as pici_apply_deltas. */
 PICI_API enum pici_status pici_update_new(struct pici_update **u, struct pici_state *base, struct pici_deltas *d,
                                           const struct pici_apply_opts *opts, char *why);
 

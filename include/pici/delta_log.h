@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Logs of deltas (formats/delta-log.md): a folder with one complete state of a file of tensors, the base, and the
- * deltas from each state to the next: for example, the weights after each training step. A reader with any of these
- * states reaches the newest, even after a break, or from an incomplete copy of the folder.
+ * Logs of deltas (formats/delta-log.md). A log is a folder with one complete state of a file of tensors, the base, and
+ * the deltas from each state to the next. States may be the weights after each training step. A reader with any of
+ * these states reaches the newest, even after a break, or from an incomplete copy of the folder.
  *
- * Each change of the folder is atomic, even if the process is killed: new files appear first, then the manifest that
- * names them; last, old files go. What delta_file.h says of states, threads, memory and why holds here too. */
+ * Each change of the folder is atomic, even if the process is killed: the library writes new files first, then the
+ * manifest that names them, and removes old files last. The rules of delta_file.h about states, threads, memory and why
+ * hold here too. */
 #ifndef PICI_DELTA_LOG_H
 #define PICI_DELTA_LOG_H
 
@@ -38,7 +39,7 @@ PICI_API enum pici_status pici_log_create_packed(const char *dir, struct pici_st
  * PICI_E_ARG: null. PICI_E_IO: errno says why. PICI_E_CORRUPT: the manifest is incomplete or damaged. PICI_E_NOMEM. */
 PICI_API enum pici_status pici_log_open(struct pici_log **l, const char *dir, int write, char *why);
 
-/* What a log holds. Set with PICI_LOG_INFO_INIT. */
+/* The contents of a log. Set with PICI_LOG_INFO_INIT. */
 struct pici_log_info {
     size_t size;
     uint64_t first;        /* number of the oldest state with deltas to the newest */

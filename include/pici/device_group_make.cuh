@@ -43,8 +43,8 @@ template <class T> struct making {
     const T *src;
     uint8_t *block;
     uint64_t cap; /* bytes at block */
-    /* format, dtype, count, of flags FLAG_ONE_LEVEL, and the layout: for bitmap, hybrid and packed that of a block
-     * without values; for coo set once nnz is known */
+    /* format, dtype, count, FLAG_ONE_LEVEL of flags, and the layout. For bitmap, hybrid and packed, the layout of a
+     * block without values; for coo, set once nnz is known */
     block_view to;
     const T *base = nullptr; /* or elements to XOR with those at src */
     bool by_value = false;   /* encode -0.0 as +0.0; not with a base */

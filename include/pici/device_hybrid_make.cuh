@@ -161,7 +161,7 @@ PICI_DEV void tile_payload(made_tile *made, unsigned container, unsigned count)
     if (container == PICI_OFFSETS8) {
         uint8_t *const offsets = made->bits + RUNS;
         const unsigned own = hw::popc(words.word[0]) + hw::popc(words.word[1]), other = hw::shfl_down(own, 1);
-        if (lane % 2 == 0) /* a run is four rows, those of two lanes */
+        if (lane % 2 == 0) /* a run is the four rows of two lanes */
             hw::put(made->bits + lane / 2, (uint8_t)(own + other));
         each_bit(words,
                  [&](unsigned k, unsigned bit) { hw::put(offsets + place++, (uint8_t)((2 * lane + k) * COLS + bit)); });

@@ -41,8 +41,8 @@ struct alignas(8) opened_run {
     uint16_t literals_at[RUN_MOST / 64]; /* before each word of the second planes */
 };
 
-/* Offset of the lane's byte of the padding of a run. The lower half of the lanes has that of part 3, the others that
- * after the run's values or literals. *exists: out: the lane has a byte. */
+/* Offset of the lane's byte of the padding of a run. The lower half of the lanes has the padding of part 3, the others
+ * the padding after the run's values or literals. *exists: out: the lane has a byte. */
 PICI_DEV unsigned run_padding(bool *exists, unsigned lane, const fmt_run &run, const fmt_kind &kind,
                               unsigned width_log2)
 {

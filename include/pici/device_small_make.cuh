@@ -440,8 +440,8 @@ template <class K> PICI_DEV uint8_t *small_put_rest(const small_making<K> &makin
     return out + (have != 0);
 }
 
-/* Encode a context chunk that leads from the count elements of base to those of src, count from 1 to SMALL_CHUNK:
- * called by all lanes of a warp.
+/* Encode a context chunk that leads from the `count` elements of base to the elements of src, count from 1 to
+ * SMALL_CHUNK: called by all lanes of a warp.
  *   chunk      out, [48 + count * sizeof(T) bytes]
  *   least      out: no XOR block of the same elements is shorter; 0 if no element changed
  *   base, src  [count elements]

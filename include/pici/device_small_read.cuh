@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Decoding a context chunk of a small delta (formats/small-delta.md) by a warp, whose lanes are those of the coder.
+ * Decoding a context chunk of a small delta (formats/small-delta.md) by a warp, whose lanes are the coder's lanes.
  * Chunks are untrusted. Decoded data is counted again before any element changes. Part of pici/device.cuh. */
 #ifndef PICI_DEVICE_SMALL_READ_CUH
 #define PICI_DEVICE_SMALL_READ_CUH
@@ -412,7 +412,7 @@ template <class K> PICI_DEV void small_write(const small_reading<K> &reading)
             const uint32_t i = row * LANES + lane;
             const bool mine = who >> lane & 1;
             uint32_t value = mine ? hw::load(reading.room.now + written + hw::popc(who & lanes_below())) : 0;
-            if constexpr (K::PAIRS) { /* an even lane has a byte: its own four bits and those of the next */
+            if constexpr (K::PAIRS) { /* an even lane has a byte: its own four bits and the next lane's */
                 const uint32_t four = (value & 7) | (value >> 4 & 8), next = hw::shfl_down(four, 1),
                                which = lane % 2 ? 0 : who >> lane & 3, kept = which & 1 ? 0xf0 : 0xff;
                 if (which) {

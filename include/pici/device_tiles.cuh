@@ -296,7 +296,7 @@ PICI_DEV unsigned tile_nnz(const columns &c)
     return warp_sum(hw::popc(c.word[0]) + hw::popc(c.word[1]));
 }
 
-/* The number of the tile's values that precede those of the lane's first word; a lane's. */
+/* The number of the tile's values before the values of the lane's first word; a lane's. */
 PICI_DEV unsigned tile_offset(const columns &c)
 {
     return warp_scan(hw::popc(c.word[0]) + hw::popc(c.word[1]));

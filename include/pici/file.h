@@ -8,13 +8,13 @@
  *             each tensor. The writer collects small tensors until it has 64 KiB, or until another tensor comes.
  *   reading   forward, also from a pipe; or by random access to any range of elements of any tensor. Random access uses
  *             the index at the end of the file, and reads only the chunks that contain the range. Memory: as for
- *             writing; it grows with the bytes in the file, not with the sizes that its fields state. The reader checks
- *             all bytes against their hash (XXH64) before it decodes them.
+ *             writing; it grows with the bytes in the file, not with the sizes in its fields. The reader checks all
+ *             bytes against their hash (XXH64) before it decodes them.
  *
  * The same input and options give the same bytes, at any thread count and on any CPU. With zstd this needs the same
  * version of libzstd.
  *
- * What holds for every function here, unless it says otherwise:
+ * Rules of every function here, unless its comment says otherwise:
  *   threads     only one thread at a time may use a writer, reader or outfile
  *   ownership   the library uses pointers passed in only until the call returns. Pointers passed out belong to the
  *               writer or reader
@@ -254,7 +254,7 @@ PICI_API enum pici_status pici_reader_find(struct pici_reader *r, const char *na
 
 /* Read elements [first, first + n) of tensor i to dst [n elements]. Random access only. The call reads whole chunks and
  * checks their hashes, but decodes only the elements in the range. The reader keeps the last chunk that it needed only
- * in part, and the last 16 chunks shared by small tensors, so small reads near each other read a chunk once. The
+ * in part, and the last 16 chunks shared by small tensors. So small reads near each other read a chunk once. The
  * position of pici_reader_next and pici_reader_read does not change. On an error dst is unspecified. PICI_E_ARG: no
  * such tensor, the range is not within it, or null. */
 PICI_API enum pici_status pici_reader_read_range(struct pici_reader *r, uint64_t i, uint64_t first, uint64_t n,
@@ -276,8 +276,8 @@ PICI_API enum pici_status pici_reader_chunk(struct pici_reader *r, uint64_t i, u
 
 #define PICI_FILE UINT64_MAX /* in place of a tensor's number: the file itself */
 
-/* The attributes of tensor i, or of the file (i == PICI_FILE). A forward reader has those of the file and of its
- * current tensor only (else PICI_E_ARG).
+/* The attributes of tensor i, or of the file (i == PICI_FILE). A forward reader has only the attributes of the file and
+ * of its current tensor (else PICI_E_ARG).
  *   pici_reader_attr         by key. If there is no such key: PICI_OK, and a->key is NULL
  *   pici_reader_attr_at      by number, from 0, in the order of keys. PICI_E_ARG: no such number
  *   pici_reader_attr_count   the number of attributes
@@ -369,10 +369,9 @@ struct pici_outfile;
  *           in the same way if path has appeared since.
  *           else: the commit replaces an existing regular file, and keeps its permission bits. If path is a symlink,
  *           the commit replaces the symlink, not its target, and takes the target's permission bits
- * The outfile writes directly to a FIFO, to a character device (/dev/null), and to a descriptor of this process
- * (/dev/stdout, /dev/stderr, /dev/fd/N, /proc/self/fd/N), even of a regular file, for any force. The call rejects a
- * directory, block device or socket.
- * PICI_E_ARG: null or empty. PICI_E_IO: errno says why. PICI_E_NOMEM. */
+ * The outfile writes directly to a FIFO, a character device (/dev/null) or a descriptor of this process (/dev/stdout,
+ * /dev/stderr, /dev/fd/N, /proc/self/fd/N), even if that is a regular file. `force` has no effect then. The call
+ * rejects a directory, block device or socket. PICI_E_ARG: null or empty. PICI_E_IO: errno says why. PICI_E_NOMEM. */
 PICI_API enum pici_status pici_outfile_open(struct pici_outfile **o, const char *path, int force);
 
 /* The same for a file made from other files. from[n] are open descriptors. A new file gets the permissions of the

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Neighbourhood all-gather: each rank contributes a run of elements, and receives only those of its in-neighbours, as
- * in MPI_Neighbor_allgather and MPI_Neighbor_allgatherv on a graph of MPI_Dist_graph_create_adjacent.
+ * Neighbourhood all-gather: each rank contributes a run of elements, and receives only the runs of its in-neighbours,
+ * as in MPI_Neighbor_allgather and MPI_Neighbor_allgatherv on a graph of MPI_Dist_graph_create_adjacent.
  *
  * You make a plan once for a graph, and run it many times. With route HALVING ranks relay for each other. The plan
  * halves the range of ranks repeatedly. A rank with data for several ranks of the other half sends it to one of them,
@@ -9,8 +9,8 @@
  * owner encodes its contribution once; others forward it unchanged.
  *
  * Plans and calls are collective: all ranks of the communicator, even those without neighbours, make them in the same
- * order. You may mix them with other collectives of the communicator. What pici/coll.h says of options, requests,
- * errors and threads holds here too, except as said below. docs/reference/neighbor.md is the guide. */
+ * order. You may mix them with other collectives of the communicator. The rules of pici/coll.h about options, requests,
+ * errors and threads hold here too, except as stated below. docs/reference/neighbor.md is the guide. */
 #ifndef PICI_NEIGHBOR_H
 #define PICI_NEIGHBOR_H
 
@@ -89,7 +89,7 @@ struct pici_neighbor_info {
         sizeof(struct pici_neighbor_info), PICI_ROUTE_AUTO, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                   \
     }
 
-/* Get facts about a plan. Local. PICI_E_ARG: null, or a size below that of the first version. */
+/* Get facts about a plan. Local. PICI_E_ARG: null, or a size below the first version's. */
 PICI_API enum pici_status pici_neighbor_plan_info(const struct pici_neighbor_plan *, struct pici_neighbor_info *);
 
 /* Allocate the memory of a call on this plan whose longest contribution has count elements, with these options. For
@@ -106,18 +106,18 @@ PICI_API enum pici_status pici_neighbor_plan_reserve(struct pici_neighbor_plan *
  *         all_gatherv: slot i has recvcounts[i] elements, from element displs[i] of recv on; slots must not overlap;
  *         displs[i] of an empty slot is ignored
  *   recvcounts, displs  [sources]  must stay valid until the call ends; may be NULL without sources
- * all_gather: count is the same on all ranks. all_gatherv: sendcount may differ by rank and call, and recvcounts[i] is
- * what source[i] sends. Buffers are in host memory.
+ * all_gather: count is the same on all ranks. all_gatherv: sendcount may differ by rank and call, and recvcounts[i]
+ * must be the sendcount of source[i]. Buffers are in host memory.
  *
  * The options thresholds for reducing, native, density, latency and scratch have no effect here. An algorithm other
  * than AUTO, or zeros other than PICI_ZEROS_EXACT, is PICI_E_UNSUPPORTED. Members marked = in pici/coll.h must be the
  * same on all ranks here too.
  *
  * With a lossy codec (opts->values, if its phases have those that gather) each rank quantizes its contribution once.
- * All its slots then hold the same bytes; so do its own, if it sends to any other rank. They are those of
- * pici_all_gather with the same codec, except with random rounding. residual has sendcount elements. Each recvcounts[i]
- * must be whole rows of ZFP's nx and ny. A wrong recvcounts[i] is found if the codec's arrays have other lengths for
- * it: with QSGD and ZFP a difference of a few elements may not be found.
+ * All slots for it then hold the same bytes; so do its own, if it sends to any other rank. pici_all_gather with the
+ * same codec gives these bytes too, except with random rounding. residual has sendcount elements. Each recvcounts[i]
+ * must be whole rows of ZFP's nx and ny. The call detects a wrong recvcounts[i] only if the codec's arrays have other
+ * lengths for it: with QSGD and ZFP it may miss a difference of a few elements.
  *
  * Ranks do not agree on a status before and after a call: that would take as long as the exchange itself. A rank that
  * finds an error returns it, and so does each rank that depends on its later messages. Others may return PICI_OK. A
@@ -125,11 +125,11 @@ PICI_API enum pici_status pici_neighbor_plan_reserve(struct pici_neighbor_plan *
  * cannot begin (a count or option out of range, no memory). The others then return PICI_E_PEER, or PICI_E_TIMEOUT over
  * a transport that does not notify them, such as MPI. A failure breaks the communicator on each rank that it reaches.
  * The next collective of pici/coll.h, or the next plan, then ends with PICI_E_BROKEN on all ranks. The next call on a
- * plan may still succeed on ranks that do not depend on those.
+ * plan may still succeed on ranks that do not depend on the failed ones.
  *
- * Errors, besides those of pici/coll.h:
- *   PICI_E_PEER  a rank that sends here has another count, dtype, plan or option; recvcounts[i] is not what source[i]
- *                sent. If a rank's own call expects more messages than come, it returns PICI_E_TIMEOUT instead, or
+ * Errors, in addition to pici/coll.h's:
+ *   PICI_E_PEER  a rank that sends here has another count, dtype, plan or option; recvcounts[i] is not the sendcount of
+ *                source[i]. If a rank's own call expects more messages than come, it returns PICI_E_TIMEOUT instead, or
  *                waits forever without a timeout
  *   PICI_E_CORRUPT  also: a message is longer than this rank's call allows, for example by another count
  *   PICI_E_ARG   as in pici/coll.h, and a slot that overlaps send; on this rank */

@@ -7,7 +7,7 @@
  * the sign of -0.0. The same elements, dtype, format and options give the same bytes on every CPU, at any thread count.
  * The layout is specified in formats/block.md, formats/hybrid.md and formats/packed.md.
  *
- * What holds for every function here, unless it says otherwise:
+ * Rules of every function here, unless its comment says otherwise:
  *   lengths     `n`, `first` and `count` are elements; `size`, `capacity` and *_bytes are bytes
  *   elements    in host byte order. Elements and blocks may lie at any address: no alignment is required
  *   ownership   buffers belong to the caller. The library uses them only until the call returns
@@ -75,7 +75,7 @@ enum pici_status {
 /* The meaning of a status in English, without a full stop. Static; never NULL, for any value. */
 PICI_API const char *pici_strerror(enum pici_status);
 
-/* The version of the library at run time. PICI_VERSION is that of the header at compile time. Static. */
+/* The version of the library at run time. PICI_VERSION is the version of the header at compile time. Static. */
 PICI_API const char *pici_version(void);
 
 enum pici_dtype {
@@ -198,13 +198,13 @@ PICI_API enum pici_status pici_compress(void *block, size_t capacity, size_t *si
  *   block [size bytes]                        untrusted. The call checks the checksum, if there is one, and every rule
  *                                             of the format except `choice` of packed, which only pici_verify checks
  * PICI_E_ARG: null (dst only if n > 0), overlap, n is not the block's count, bad options.
- * PICI_E_CORRUPT, PICI_E_VERSION, PICI_E_CHECKSUM, PICI_E_UNSUPPORTED: what is wrong with the block. */
+ * PICI_E_CORRUPT, PICI_E_VERSION, PICI_E_CHECKSUM, PICI_E_UNSUPPORTED: the block is invalid or not supported. */
 PICI_API enum pici_status pici_decompress(void *dst, uint64_t n, const void *block, size_t size,
                                           const struct pici_opts *);
 
-/* Decode only elements [first, first + n) of a block. Reads and checks the header and the parts that these elements
- * need: their tiles and index entries; in a coo block, the positions visited by a binary search; in a hybrid or packed
- * block, the metadata of their groups. Does not check the checksum.
+/* Decode only elements [first, first + n) of a block. Reads and checks the header, and the tiles and index entries of
+ * these elements. In a coo block it also reads the positions that a binary search visits, and in a hybrid or packed
+ * block the metadata of their groups. Does not check the checksum.
  *   dst   [n elements of the block's dtype]   output; unspecified unless PICI_OK. Must not overlap block
  *   block [size bytes]                        untrusted, as in pici_decompress
  * PICI_E_ARG: null, overlap, the range is not within the block's count, bad options. Other errors: as pici_decompress.
@@ -249,8 +249,8 @@ PICI_API enum pici_status pici_scatter_add(void *dst, uint64_t n, const void *bl
 PICI_API enum pici_status pici_inspect(struct pici_info *info, const void *block, size_t size);
 
 /* Check a block [size bytes] against every rule of the format, and its checksum if it has one. Decodes nothing.
- * PICI_E_ARG: null. PICI_E_CORRUPT, PICI_E_VERSION, PICI_E_CHECKSUM, PICI_E_UNSUPPORTED: what is wrong with the
- * block. */
+ * PICI_E_ARG: null. PICI_E_CORRUPT, PICI_E_VERSION, PICI_E_CHECKSUM, PICI_E_UNSUPPORTED: the block is invalid or not
+ * supported. */
 PICI_API enum pici_status pici_verify(const void *block, size_t size);
 
 /* Where a block breaks a rule, and which rule. Set with PICI_FAULT_INIT. */
@@ -316,8 +316,8 @@ struct pici_breakdown {
  * but not payloads, values or the checksum.
  *   breakdown   out: overwritten; unchanged unless PICI_OK
  *   block [size bytes]  untrusted
- * PICI_E_ARG: null, or the block is neither hybrid nor packed. PICI_E_CORRUPT, PICI_E_VERSION, PICI_E_UNSUPPORTED: what
- * is wrong with the block. Layout: formats/hybrid.md, formats/packed.md. */
+ * PICI_E_ARG: null, or the block is neither hybrid nor packed. PICI_E_CORRUPT, PICI_E_VERSION, PICI_E_UNSUPPORTED: the
+ * block is invalid or not supported. Layout: formats/hybrid.md, formats/packed.md. */
 PICI_API enum pici_status pici_breakdown(struct pici_breakdown *breakdown, const void *block, size_t size);
 
 /* Deprecated: names until version 0.3. */

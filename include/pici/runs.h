@@ -219,7 +219,7 @@ PICI_CONTAINER_FN int fmt_run_choose(struct fmt_run *run, struct fmt_run_table *
 /* ---- records ---- */
 
 PICI_CONTAINER_ENUM{
-    FMT_PACKED_TILE = 5, FMT_PACKED_GROUP = 16 /* most bytes of run descriptors and padding, beyond those of hybrid */
+    FMT_PACKED_TILE = 5, FMT_PACKED_GROUP = 16 /* most bytes of run descriptors and padding, in addition to hybrid's */
 };
 
 /* The unit of records, in bytes. */

@@ -6,7 +6,7 @@
  *
  * These are the collectives of pici/coll.h, with the same messages. So in one call some ranks may pass streams here,
  * while others make the dense call of the same name. The result has the bits of the dense call, where elements that a
- * stream does not list are +0. What pici/coll.h says of calls, errors, requests and options holds here too. */
+ * stream does not list are +0. The rules of pici/coll.h about calls, errors, requests and options hold here too. */
 #ifndef PICI_STREAM_H
 #define PICI_STREAM_H
 
@@ -73,7 +73,7 @@ PICI_API void pici_stream_free(struct pici_stream_out *);
 /* The collectives. They read *in and *out when the call begins. The arrays, *out and all that it points to must stay
  * valid until the call ends. in->n is
  *   all_reduce      the elements of the vector                   out->n is the same
- *   reduce_scatter  ranks times those of a rank's part           out->n is that of a part; its first element is 0
+ *   reduce_scatter  ranks times the elements of a part           out->n is the elements of a part, from 0 on
  *   all_gather      the elements of this rank's contribution     out->n is ranks times that
  *   broadcast       the elements of the vector, on all ranks     out->n is the same. Rows are read on the root only
  * MIN and MAX treat elements that a stream does not list as +0, as the dense call does.
@@ -81,13 +81,13 @@ PICI_API void pici_stream_free(struct pici_stream_out *);
  * Options: as for the dense calls, but: values (lossy codecs) is PICI_E_UNSUPPORTED; native has no effect on a call
  * with a stream; scratch is ignored. Messages are sparse, in the shorter of the formats coo and hybrid unless `format`
  * selects one. If a rank is dense, messages may be dense too.
- * Errors, besides those of the dense calls:
+ * Errors, in addition to the dense calls':
  *   PICI_E_ARG    here, before anything is sent: in or out is NULL, or a size in one is too small
  *   PICI_E_UNSUPPORTED   likewise: a later version's member in one of them is not zero
  *   on all ranks, naming the rank that passed it:
- *   PICI_E_ARG    an index is not below n / run; n is not a multiple of run (of out->run); index_width is not 4 or 8;
- *                 an array is null; want is invalid; in->nnz is above 0 with in->dense; out->dense overlaps an array of
- *                 in
+ *   PICI_E_ARG    an index is not below n / run, or n is not a multiple of run or out->run. index_width is not 4 or 8.
+ *                 An array is null, or want is invalid. in->nnz is above 0 with in->dense. out->dense overlaps an array
+ *                 of in
  *   PICI_E_PEER   ranks pass different n
  *   PICI_E_NOMEM  an allocation failed, or allocate returned NULL. A rank without memory for messages fails at once.
  *                 Its peers notice: over threads and sockets with this status, over MPI with PICI_E_TIMEOUT

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Top-k selection with error feedback: keep the elements of a gradient with the largest magnitudes, set all others to
- * +0, and add the rest to the gradient of the next step. The result is mostly zero: good input for pici_compress and
- * the collectives of pici/coll.h.
+ * Top-k selection with error feedback. A call keeps the elements of a gradient with the largest magnitudes and sets all
+ * others to +0. It adds the rest to the gradient of the next step. The result is mostly zero: good input for
+ * pici_compress and the collectives of pici/coll.h.
  *
  * The caller owns the state of a selection: the arrays residual and velocity, and the number of the step. Save them
  * with the model, for each tensor and rank. There is no other state.
  *
- * What pici.h says of elements, ownership, memory, threads, options and structs that grow holds here too. */
+ * The rules of pici.h about elements, ownership, memory, threads, options and structs that grow hold here too. */
 #ifndef PICI_TOPK_H
 #define PICI_TOPK_H
 
@@ -46,11 +46,11 @@ struct pici_topk_opts {
 #define PICI_TOPK_OPTS_INIT {sizeof(struct pici_topk_opts), PICI_SELECT_BUCKET, 512, 4, 0.01, 0.001, 1, 1, 0, 0, 0, 1}
 
 /* Add a gradient to the residual of earlier steps, and keep the largest elements of the sum:
- *   momentum 0   acc = leak * residual + rate * gradient
- *   momentum > 0 velocity = momentum * velocity + rate * gradient; acc = leak * residual + velocity
- *   out = acc where it is kept, +0 elsewhere
- *   residual = acc where it is not kept, +0 elsewhere; so out or residual has the bits of acc
- *   velocity = +0 where acc is kept (the "factor masking" of deep gradient compression)
+ *   velocity   if momentum > 0: momentum * velocity + rate * gradient
+ *   acc        leak * residual + velocity; if momentum is 0: leak * residual + rate * gradient
+ *   out        acc where it is kept, +0 elsewhere
+ *   residual   acc where it is not kept, +0 elsewhere; so out or residual has the bits of acc
+ *   velocity   afterwards: +0 where acc is kept (the "factor masking" of deep gradient compression)
  * Without a residual (null), its term is omitted, and elements that are not kept are lost.
  *   out       [n elements of dtype]  output; may be gradient
  *   nnz       out: elements that were kept; unchanged unless PICI_OK
@@ -70,14 +70,14 @@ struct pici_topk_opts {
  * every instruction set, at any number of threads.
  *
  * On an error the call writes nothing.
- * PICI_E_ARG: unknown dtype or selection, null (arrays only if n > 0), overlap, a velocity without momentum or momentum
- * without a velocity (if n > 0), more bytes than size_t holds, bad options.
+ * PICI_E_ARG: unknown dtype or selection, null (arrays only if n > 0), overlap, more bytes than size_t holds, bad
+ * options. If n > 0, also a velocity without momentum, or momentum without a velocity.
  * PICI_E_UNSUPPORTED: a dtype other than f32, f64, f16 and bf16; options of a later version. */
 PICI_API enum pici_status pici_topk(void *out, uint64_t *nnz, void *residual, void *velocity, const void *gradient,
                                     uint64_t n, enum pici_dtype, const struct pici_topk_opts *);
 
-/* The density at a step of the warm-up of deep gradient compression (Lin et al., 2018): 1/4 in the first epoch, then
- * 1/16, 1/64 and 1/256, and 0.001 from the fifth epoch on.
+/* The density at a step of the warm-up of deep gradient compression (Lin et al., 2018). It is 1/4 in the first epoch,
+ * then 1/16, 1/64 and 1/256, and 0.001 from the fifth epoch on.
  *   step            from 0 on
  *   steps_an_epoch  0: no warm-up, always 0.001
  * To end with another density d, pass the larger of the result and d to pici_topk. */

@@ -7,8 +7,8 @@
  * receives from that rank. There is no order between messages of different pairs of ranks. A rank may send more
  * messages than it receives, or fewer. Many messages may be in flight.
  *
- * The thread that uses the communicator calls all functions except those of a mover, one at a time and never
- * recursively. Only wait may block.
+ * The thread that uses the communicator calls all functions except a mover's, one at a time and never recursively. Only
+ * wait may block.
  *
  * Steps. Some transports, such as the one over NCCL, must know which messages are in flight together. They set the
  * members `receives` and `sends`. Other transports leave both NULL and can skip this paragraph. All ranks of a
@@ -17,10 +17,10 @@
  * For step k a rank
  *   1. calls receives(n) and posts the step's n receives, then
  *   2. calls sends(n, more) and begins the step's n sends.
- * A rank may post receives some steps ahead: for example those of step k + 1 before sends(k). In step k a rank waits
- * only for messages of steps before k. If `more` was 1 for step k - 1, it waits only for those of steps before k - 1.
- * If the caller never calls the two functions, each step has one receive and one send: the nth receive and the nth send
- * of a rank are step n. */
+ * A rank may post receives some steps ahead, for example the receives of step k + 1 before sends(k). In step k a rank
+ * waits only for messages of steps before k. If `more` was 1 for step k - 1, it waits only for messages of steps before
+ * k - 1. If the caller never calls the two functions, each step has one receive and one send: the nth receive and the
+ * nth send of a rank are step n. */
 #ifndef PICI_TRANSPORT_H
 #define PICI_TRANSPORT_H
 
@@ -92,13 +92,13 @@ struct pici_transport {
     /* The struct of version 0.1 ends here. A transport with that size works only with algorithms in which every rank
      * sends and receives one message in each step. Set both of the next two members, or neither. */
 
-    /* The next n receives of this rank (n >= 0) are those of its next step. */
+    /* The next n receives of this rank (n >= 0) belong to its next step. */
     void (*receives)(void *context, int n);
 
-    /* The next n sends of this rank (n >= 0) are those of its next step; the caller has already called `receives` for
-     * it. more = 1: another step follows, and it depends only on messages of steps before this one. The transport may
-     * then begin the next step before this one ends, and may delay the end of this one until the next begins. more = 0:
-     * the next step may depend on this one. All ranks pass the same value for a step. */
+    /* The next n sends of this rank (n >= 0) belong to its next step; the caller has already called `receives` for it.
+     * more = 1: another step follows, and it depends only on messages of steps before this one. The transport may then
+     * begin the next step before this one ends, and may delay the end of this one until the next begins. more = 0: the
+     * next step may depend on this one. All ranks pass the same value for a step. */
     void (*sends)(void *context, int n, int more);
 
     /* For transports within a process, which copy messages themselves. From this call on, messages of this rank may
