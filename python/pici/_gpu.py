@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Small deltas between tensors of torch in a GPU's memory, by libpici_cuda, which is loaded when it is first needed;
-and changes of such tensors in place, by torch alone. No test has run this on a GPU: they run it over the emulator of
-one, or over tensors that say that they are there."""
+"""Small deltas between tensors of torch in a GPU's memory, and what deltas change there, by libpici_cuda, which is
+loaded when it is first needed; and changes of such tensors in place, by torch alone. No test has run this on a GPU:
+they run it over the emulator of one, or over tensors that say that they are there."""
 from __future__ import annotations
 
 import ctypes
 import functools
 import importlib
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import _codec, _transports
-from ._dtypes import F4, DType, named
-from .errors import DeviceError, UnsupportedError, make
+from . import _arrays, _codec, _transports
+from ._dtypes import BOOL, F4, DType, named
+from .errors import DeviceError, UnsupportedError, VersionError, make
 
 AT_ONCE = 16  # chunks of 2^19 elements that are worked on: 10 MiB each of bf16
+_COLUMNS = 4  # the version of small deltas of columns
 _P, _N, _U64, _I = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_int
 _SMALL_FN = ctypes.CFUNCTYPE(_I, _P, _P, _N, _U64, _U64, _P, _N, ctypes.POINTER(_N))
 
@@ -35,8 +37,12 @@ def library() -> ctypes.CDLL:
     loaded.pici_apply_small_cuda_workspace.argtypes = [_I, _U64, ctypes.c_uint]
     loaded.pici_diff_small_part_cuda.argtypes = [_P, _N, _P, _P, _P, _U64, _U64, _U64, _I, _I, _P, _P, _N, _P]
     loaded.pici_apply_small_range_cuda.argtypes = [_P, _U64, _U64, _U64, _I, _P, _N, _P, _P, _P, _N, _P]
-    for name in ("pici_diff_small_cuda_workspace", "pici_apply_small_cuda_workspace"):
-        getattr(loaded, name).restype = _N
+    loaded.pici_nonzeros_cuda_workspace.argtypes = [_I, _U64]
+    loaded.pici_changes_small_cuda_workspace.argtypes = [_I, _U64, ctypes.c_uint]
+    for call in (loaded.pici_changes_cuda, loaded.pici_changes_small_cuda):
+        call.argtypes = [_P, _N, _P, _U64, _P, _P, _U64, _P, _N, _P, _P, _U64, _U64, _I, _P, _N, _P]
+    for name in ("diff_small", "apply_small", "nonzeros", "changes_small"):
+        getattr(loaded, f"pici_{name}_cuda_workspace").restype = _N
     return loaded
 
 
@@ -159,6 +165,53 @@ def apply(dst: Any, d: DType, deltas: Sequence[Any], first: int, of: int) -> Non
             )  # fmt: skip
             _check(status, "apply")
             _check(_read(result).status, "a small delta that is applied to an array")
+
+
+def finder(
+    base: Any, d: DType, delta: Any, first: int, count: int, index_bytes: int
+) -> Callable[[int], tuple[int, int, Any, Any]]:
+    """A function that finds what a delta changes among elements [first, first + count) of a contiguous tensor. Of a
+    room, it returns a status, how many changes there are, and tensors of that length: positions, counted from first,
+    and the bits of new values, as integers. index_bytes: of a position, 4 or 8."""
+    lib, torch, of = library(), _torch(), base.numel()
+    small = bytes(delta[:4]) == b"PICD"
+    kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    told_bytes = ctypes.sizeof(_Result) + 8  # with the number of changes, so that one copy brings both
+    with torch.cuda.device(base.device):
+        room = _Room(base)
+        if small:
+            call, space = lib.pici_changes_small_cuda, lib.pici_changes_small_cuda_workspace(d.code, of, AT_ONCE)
+        else:
+            call, space = lib.pici_changes_cuda, lib.pici_nonzeros_cuda_workspace(d.code, of)
+        workspace, there = room.bytes(space), room.copied(delta)
+        result = room.bytes(told_bytes)
+
+    def find(capacity: int) -> tuple[int, int, Any, Any]:
+        with torch.cuda.device(base.device):
+            indices = torch.empty(capacity, dtype=kinds[index_bytes], device=base.device)
+            values = torch.empty(capacity, dtype=kinds[d.storage.itemsize], device=base.device)
+            status = call(
+                indices.data_ptr(), index_bytes, values.data_ptr(), capacity, result.data_ptr() + told_bytes - 8,
+                base.data_ptr(), of, there.data_ptr(), len(delta), None, result.data_ptr(), first, count, d.code,
+                workspace.data_ptr(), space, room.stream,
+            )  # fmt: skip
+            _check(status, "changes")
+            told = _host_bytes(result, told_bytes)
+        status, found = _Result.from_buffer_copy(told).status, int.from_bytes(told[-8:], sys.byteorder)
+        if small and status == UnsupportedError.status:
+            raise make(status, "more than 1024 small deltas in a row, for a tensor in a GPU's memory: pass x.cpu()")
+        if small and status == VersionError.status and delta[4] == _COLUMNS:
+            status = UnsupportedError.status
+        return status, found, indices, values
+
+    return find
+
+
+def typed(bits: Any, like: Any, d: DType) -> Any:
+    """Integers as elements of d, the type of a tensor's elements or what its caller says of them."""
+    if d is BOOL and bits.numel() and int(bits.max()) > 1:
+        raise ValueError(f"an element is {int(bits.max())}, which is no bool: pass x.view(torch.uint8) for the bytes")
+    return bits.view(like.dtype if named(like.dtype) == d else _arrays.torch_dtype(_torch(), d))
 
 
 def host_copy(name: str, x: Any) -> Any:

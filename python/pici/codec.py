@@ -23,7 +23,7 @@ to: the type of returned arrays.
 from __future__ import annotations
 
 import math
-from collections.abc import Sized
+from collections.abc import Callable, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Optional, TypeVar, Union, overload
 
@@ -523,6 +523,41 @@ def _apply_small(
         raise ValueError(f"an element is {wrong}, which is no bool: pass array.view('u1') for the bytes")
 
 
+#: finds positions and values for which there is room: a status, how many there are, and two arrays
+Find = Callable[[int], tuple[int, int, Any, Any]]
+
+
+def _kind(d: DType, index: str, count: int) -> np.dtype[Any]:
+    """The type of positions among `count` elements."""
+    if index not in _INDEX:
+        raise ValueError(f"index={index!r}: pass one of {', '.join(_INDEX)}")
+    if d.parts != 1:
+        raise TypeError(f"elements of {d.name} are two each: pass dtype='{BY_CODE[d.code].name}' for their parts")
+    if count > np.iinfo(_INDEX[index]).max + 1:
+        raise ValueError(f"{count} elements: pass index='u64' or 'i64', or fewer")
+    return _INDEX[index]
+
+
+def _found(
+    find: Find, block: Union[bytes, Storage], d: DType, kind: np.dtype[Any], guess: int, max_bytes: Limit
+) -> tuple[int, Any, Any]:
+    """What find() finds with enough room: how many, and the arrays, which may be longer. guess: how many."""
+    most, room = _arrays.limit(max_bytes, len(block)), guess
+    if most is not None:  # what is found is refused, not what is guessed
+        room = min(room, most // (kind.itemsize + d.storage.itemsize))
+    while True:
+        status, found, indices, values = find(room)
+        if status != SpaceError.status:
+            break
+        _arrays.bounded(d, found, most, kind.itemsize)
+        room = found
+    if status == UnsupportedError.status and bytes(block[:4]) == _SMALL_MAGIC:
+        raise make(status, f"a small delta of {_delta_words(block)}: changes() reads those of rows and of the whole")
+    if status:
+        raise _refusal(status, None if bytes(block[:4]) == _SMALL_MAGIC else block)
+    return found, indices, values
+
+
 def _positions(
     base: Optional[Storage],
     block: Union[bytes, Storage],
@@ -535,34 +570,33 @@ def _positions(
     max_bytes: Limit,
 ) -> tuple[Any, Any]:
     """The positions and values that _codec.nonzeros() finds among `count` elements. guess: their number."""
-    if index not in _INDEX:
-        raise ValueError(f"index={index!r}: pass one of {', '.join(_INDEX)}")
-    if d.parts != 1:
-        raise TypeError(f"elements of {d.name} are two each: pass dtype='{BY_CODE[d.code].name}' for their parts")
-    kind, deliver = _INDEX[index], _arrays.delivery(d, to)
-    if count > np.iinfo(kind).max + 1:
-        raise ValueError(f"{count} elements: pass index='u64' or 'i64', or fewer")
-    most = _arrays.limit(max_bytes, len(block))
-    room = min(guess, count)
-    if most is not None:  # what is found is refused, not what is guessed
-        room = min(room, most // (kind.itemsize + d.storage.itemsize))
-    while True:
+    kind, deliver = _kind(d, index, count), _arrays.delivery(d, to)
+
+    def find(room: int) -> tuple[int, int, Storage, Storage]:
         indices, values = np.empty(room, kind), np.empty(room, d.storage)
-        status, found = _codec.nonzeros(base, block, first, count, indices, kind.itemsize, values, d.storage.itemsize)
-        if status != SpaceError.status:
-            break
-        _arrays.bounded(d, found, most, kind.itemsize)
-        room = found
-    if status == UnsupportedError.status and bytes(block[:4]) == _SMALL_MAGIC:
-        raise make(status, f"a small delta of {_delta_words(block)}: changes() reads those of rows and of the whole")
-    if status:
-        raise _refusal(status, None if bytes(block[:4]) == _SMALL_MAGIC else block)
-    if 2 * found < room:
+        out = indices, kind.itemsize, values, d.storage.itemsize
+        return (*_codec.nonzeros(base, block, first, count, *out), indices, values)
+
+    found, indices, values = _found(find, block, d, kind, min(guess, count), max_bytes)
+    if 2 * found < indices.size:
         indices, values = indices[:found].copy(), values[:found].copy()
     at = indices[:found]
     if to == "torch" and index.startswith("u"):  # torch takes no others for an index
         index, at = "i64", at.astype(np.int64)
     return _arrays.delivery(BY_NAME[index], to)(at), deliver(values[:found])
+
+
+def _positions_on_gpu(
+    base: Any, delta: Union[bytes, Storage], d: DType, first: int, count: int, index: str, max_bytes: Limit
+) -> tuple[Any, Any]:
+    """The positions and new values of a delta's changes among `count` elements of a tensor in a GPU's memory."""
+    kind = _kind(d, "i64" if index.startswith("u") and index in _INDEX else index, count)
+    guess = 3 * len(delta) if bytes(delta[:4]) == _SMALL_MAGIC else _head(delta)[3]
+    find = _gpu.finder(base, d, delta, first, count, kind.itemsize)
+    found, indices, values = _found(find, delta, d, kind, min(guess, count), max_bytes)
+    if 2 * found < indices.numel():
+        indices, values = indices[:found].clone(), values[:found].clone()
+    return indices[:found], _gpu.typed(values[:found], base, d)
 
 
 def _range(first: int, count: Optional[int], total: int, what: str) -> tuple[int, int]:
@@ -605,25 +639,36 @@ def changes(
     count: Optional[int] = None,
     *,
     index: str = "u32",
-    to: str = "numpy",
+    to: Optional[str] = None,
     dtype: Optional[DTypeLike] = None,
     max_bytes: Limit = "auto",
 ) -> tuple[Any, Any]:
     """The positions and new values of the elements that a delta changes, or of those among [first, first + count): for
     programs that patch weights in place. Does not change base.
 
-    base: the base of the delta, from diff(base, new), with or without small.
+    base: the base of the delta, from diff(base, new), with or without small. It may be a contiguous torch tensor in GPU
+        memory. libpici_cuda then finds the changes there, and both results are tensors there. No test has run that on a
+        GPU.
+    to: as for nonzeros(); None is "torch" for a tensor in GPU memory, which takes no other, and else "numpy".
     Otherwise as for nonzeros(). Raises the exceptions of apply()."""
     b = _arrays.octets(delta)
     code, n = _delta_head(b)
-    elements, d = _arrays.readable(base, dtype)
+    on_gpu = _gpu.has(base)
+    if on_gpu and to not in (None, "torch"):
+        raise ValueError(
+            f"to={to!r} of a tensor in a GPU's memory: its changes are torch tensors there, or pass x.cpu()"
+        )
+    elements, d = (base, _gpu.dtype_of(base, dtype)) if on_gpu else _arrays.readable(base, dtype)
     if d.code != code:
         hint = f": pass dtype='{BY_CODE[code].name}' if they are its bits"
         raise TypeError(f"the elements are {d.name}, the delta's {BY_CODE[code].name}{hint}")
-    if elements.size != n:
-        raise ValueError(f"there are {elements.size} elements; the delta has {n}")
+    size = math.prod(elements.shape)
+    if size != n:
+        raise ValueError(f"there are {size} elements; the delta has {n}")
     first, some = _range(first, count, n, "delta")
-    return _positions(elements, b, d, first, some, 3 * len(b), index, to, max_bytes)
+    if on_gpu:
+        return _positions_on_gpu(elements, b, d, first, some, index, max_bytes)
+    return _positions(elements, b, d, first, some, 3 * len(b), index, to or "numpy", max_bytes)
 
 
 def _delta_head(delta: Union[bytes, Storage]) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import unittest.mock
 
 import numpy as np
 
-from pici import _gpu
+from pici import _dtypes, _gpu
 
 
 class Tensor:
@@ -52,6 +52,16 @@ class Tensor:
 
     def reshape(self, *shape):
         return Tensor(self._array.reshape(*shape), self.dtype, self._memory)
+
+    def view(self, dtype):
+        return Tensor(self._array.view(_storage(dtype)), dtype, self._memory)
+
+    def clone(self):
+        done()
+        return Tensor.of(self._array, self.dtype)
+
+    def max(self):
+        return self.cpu().numpy().max()
 
     def cpu(self):
         done()
@@ -94,11 +104,20 @@ def done():
     assert not error, f"CUDA error {error}"
 
 
+def _storage(dtype):
+    """NumPy's type for the elements of a type of torch."""
+    return _dtypes.named(dtype).storage
+
+
 def torch():
     """The module."""
+    names = "int16 int32 int64 float32 bfloat16 float8_e4m3fn float4_e2m1fn_x2 bool"
     return types.SimpleNamespace(
         uint8=np.dtype("u1"),
-        empty=lambda count, dtype, device: Tensor.of(np.full(count, 0xA5, dtype)),
+        **{name: f"torch.{name}" for name in names.split()},
+        empty=lambda count, dtype, device: Tensor.of(
+            np.frombuffer(b"\xa5" * count * _storage(dtype).itemsize, _storage(dtype)), dtype
+        ),
         frombuffer=lambda data, dtype: Host(np.frombuffer(data, dtype)),
         cuda=types.SimpleNamespace(
             device=lambda device: contextlib.nullcontext(),

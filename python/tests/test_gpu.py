@@ -93,6 +93,137 @@ class Small(unittest.TestCase):
             pici.apply(Tensor.of(states(np.uint16)[0][1:], "torch.bfloat16"), delta)
 
 
+@needs_emulator
+class Changes(unittest.TestCase):
+    """Positions and new values, as tensors there."""
+
+    def setUp(self):
+        patch = patched()
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def same(self, found, expected, name):
+        at, values = found
+        self.assertTrue(at.is_cuda and values.is_cuda)
+        self.assertEqual((at.dtype, values.dtype), ("torch.int64", name))
+        self.assertEqual(at.cpu().numpy().tolist(), expected[0].tolist())
+        self.assertEqual(values.cpu().numpy().tobytes(), expected[1].tobytes())
+
+    def test_as_on_the_host(self):
+        for kind, name, dtype in Small.SORTS:
+            old, new = states(kind)
+            there = Tensor.of(old, name)
+            host = dtype or name
+            named = "torch.float4_e2m1fn_x2" if dtype else name
+            for small in (False, True):
+                delta = pici.diff(old, new, small=small, dtype=host)
+                for part in ((), (1000,), (1000, 3000), (5000,), (4999, 1), (0, 0)):
+                    with self.subTest(name=name, dtype=dtype, small=small, part=part):
+                        expected = pici.changes(old, delta, *part, dtype=host, to="bits")
+                        self.same(pici.changes(there, delta, *part, dtype=dtype), expected, named)
+                        self.same(pici.changes(there, delta, *part, dtype=dtype, to="torch"), expected, named)
+            self.assertEqual(there.cpu().numpy().tobytes(), old.tobytes())
+
+    def test_other_elements(self):
+        """Of 4 bytes, of several dimensions, of bool, and none."""
+        rng = np.random.default_rng(8)
+        old = rng.standard_normal((70, 90)).astype(np.float32)
+        new = np.where(rng.random(old.shape) < 0.4, old + 1, old)
+        for small in (False, True):
+            delta = pici.diff(old, new, small=small)
+            found = pici.changes(Tensor.of(old, "torch.float32"), delta)
+            self.same(found, pici.changes(old, delta), "torch.float32")
+        bits = rng.random(999) < 0.5
+        delta = pici.diff(bits, ~bits)
+        self.same(pici.changes(Tensor.of(bits, "torch.bool"), delta), pici.changes(bits, delta), "torch.bool")
+        wrong = pici.diff(bits.view("u1"), bits.view("u1") ^ 6)
+        with self.assertRaisesRegex(ValueError, "an element is 7, which is no bool"):
+            pici.changes(Tensor.of(bits, "torch.bool"), wrong)
+        none = old[:0]
+        delta = pici.diff(none, none)
+        self.same(pici.changes(Tensor.of(none, "torch.float32"), delta), pici.changes(none, delta), "torch.float32")
+
+    def test_positions(self):
+        """of 4 bytes, if the caller asks for i32; and as many as there are, even if the first guess was too few."""
+        old, new = np.arange(60000, dtype=np.float32), np.arange(60000, dtype=np.float32) + 7
+        there = Tensor.of(old, "torch.float32")
+        at, values = pici.changes(there, pici.diff(old, new), 10, index="i32")
+        self.assertEqual(at.dtype, "torch.int32")
+        self.assertEqual(at.cpu().numpy().tolist(), list(range(59990)))
+        self.assertEqual(values.cpu().numpy().tolist(), new[10:].tolist())
+        new = old.view(np.uint32).copy()
+        new[30000:] ^= 1
+        delta = pici.diff(old, new.view(np.float32), small=True)
+        self.assertLess(3 * len(delta), 30000)
+        at, values = pici.changes(there, delta)
+        self.assertEqual(at.cpu().numpy().tolist(), list(range(30000, 60000)))
+        self.assertEqual(values.cpu().numpy().tobytes(), new[30000:].tobytes())
+        new = old.copy()
+        new[5] += 1
+        at, values = pici.changes(there, pici.diff(old, new, small=True))
+        self.assertEqual(values.cpu().numpy().tolist(), [6])
+        self.assertEqual((len(at._memory.octets), len(values._memory.octets)), (8, 4))  # not what was guessed
+        for index in ("u32", "u64", "i64"):
+            need = 30000 * 12
+            self.assertEqual(pici.changes(there, delta, index=index, max_bytes=need)[0].numel(), 30000)
+            with self.assertRaisesRegex(pici.LimitError, f"30000 elements of f32 and their positions take {need} b"):
+                pici.changes(there, delta, index=index, max_bytes=need - 1)
+
+    def test_refused(self):
+        old, new = states(np.uint16)
+        there = Tensor.of(old, "torch.bfloat16")
+        for small in (False, True):
+            delta = pici.diff(old, new, small=small, dtype="bf16")
+            for wrong in (delta[:-1], delta[:40], delta[:-1] + bytes([delta[-1] ^ 255]) if small else delta[:-2]):
+                with self.assertRaises(pici.CorruptError):
+                    pici.changes(old, wrong, dtype="bf16", to="bits")
+                with self.assertRaises(pici.CorruptError):
+                    pici.changes(there, wrong)
+            for to in ("numpy", "bits", "dlpack"):
+                with self.assertRaisesRegex(ValueError, f"to='{to}' of a tensor in a GPU's memory"):
+                    pici.changes(there, delta, to=to)
+            with self.assertRaisesRegex(ValueError, "index='u16'"):
+                pici.changes(there, delta, index="u16")
+            with self.assertRaisesRegex(ValueError, "elements .4000, 5001. of a delta of 5000"):
+                pici.changes(there, delta, 4000, 1001)
+            with self.assertRaisesRegex(ValueError, "4999 elements; the delta has 5000"):
+                pici.changes(there[1:], delta)
+            with self.assertRaisesRegex(ValueError, "contiguous"):
+                pici.changes(there[::2], delta)
+            with self.assertRaisesRegex(TypeError, "the elements are f32, the delta's bf16"):
+                pici.changes(Tensor.of(old.astype("f4"), "torch.float32"), delta)
+        with self.assertRaises(pici.CorruptError):
+            pici.changes(Tensor.of(np.zeros_like(old), "torch.bfloat16"), delta)  # not its base
+
+    def test_parts(self):
+        """Deltas of rows, one after the other, are one of the whole tensor; those of columns are refused."""
+        old, new = (x.reshape(50, 100) for x in states(np.uint16))
+        there = Tensor.of(old, "torch.bfloat16")
+        rows = [
+            pici.diff(old[a:b], new[a:b], small=True, offset=a, of=50, dtype="bf16") for a, b in ((0, 17), (17, 50))
+        ]
+        expected = pici.changes(old, b"".join(rows), dtype="bf16", to="bits")
+        self.same(pici.changes(there, b"".join(rows)), expected, "torch.bfloat16")
+        columns = [
+            pici.diff(old[:, a:b], new[:, a:b], small=True, offset=a, of=100, axis=1, dtype="bf16")
+            for a, b in ((0, 40), (40, 100))
+        ]
+        for base, named in ((old, {"dtype": "bf16", "to": "bits"}), (there, {})):
+            with self.assertRaisesRegex(pici.UnsupportedError, "columns .0, 40. of 50 rows of 100"):
+                pici.changes(base, b"".join(columns), **named)
+            for some in rows:
+                with self.assertRaises(pici.ArgumentError):
+                    pici.changes(base, some, **named)
+        flat = old.reshape(-1)[:1100]
+        row = [
+            pici.diff(flat[i : i + 1], flat[i : i + 1], small=True, offset=i, of=1100, dtype="bf16")
+            for i in range(1100)
+        ]
+        self.assertEqual(pici.changes(flat, b"".join(row), dtype="bf16", to="bits")[0].size, 0)
+        with self.assertRaisesRegex(pici.UnsupportedError, "more than 1024 small deltas in a row"):
+            pici.changes(Tensor.of(flat, "torch.bfloat16"), b"".join(row))
+
+
 class Trainer(test_vllm.EngineCase):
     """PICI_VLLM_CUDA=1: the trainer of pici.vllm makes small deltas on the GPU that its tensors are on."""
 
