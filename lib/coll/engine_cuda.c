@@ -23,7 +23,7 @@
 #include "cuda/values.h"
 #include "pici/cuda.h"
 
-enum { ALIGN = 256, PREFIX = 32, LOOKS = 2000, READS = 32 };
+enum { PREFIX = 32, LOOKS = 2000, READS = 32 };
 
 int pici_cuda_move_ms = 60000, pici_cuda_halt_ms = 1000;
 
@@ -180,19 +180,6 @@ static enum pici_status make_queues(struct gpu *gpu, int queues)
     return PICI_OK;
 }
 
-static size_t aligned(size_t bytes)
-{
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
-
-/* Allocate bytes of a piece of memory; with NULL, only count them. */
-static void *take(uint8_t *piece, size_t *offset, size_t bytes)
-{
-    void *address = piece ? piece + *offset : NULL;
-    *offset += aligned(bytes);
-    return address;
-}
-
 /* Place the arrays of a queue in GPU memory and in pinned memory; with NULL, only count their bytes. */
 static void give(const struct gpu *gpu, struct pici_queue *queue, uint8_t *work, size_t *at_work, uint8_t *pinned,
                  size_t *at_pinned)
@@ -201,19 +188,19 @@ static void give(const struct gpu *gpu, struct pici_queue *queue, uint8_t *work,
     const size_t blocks = (size_t)needs->blocks, results = blocks * sizeof *queue->results,
                  counts = blocks * sizeof *queue->counts;
     const int order = needs->op == PICI_MIN || needs->op == PICI_MAX;
-    queue->slots = take(work, at_work, blocks * gpu->slot);
-    queue->workspace = take(work, at_work, blocks * gpu->workspace);
-    queue->temp = take(work, at_work, order ? (size_t)needs->slice * pici_dtype_width(needs->dtype) : 0);
-    queue->scratch = take(work, at_work, 2 * counts);
-    queue->controls = take(work, at_work, blocks * PICI_CUDA_READ_WORKSPACE);
-    queue->losses = take(work, at_work, gpu->losses);
-    queue->results = take(pinned, at_pinned, results);
-    queue->counts = take(pinned, at_pinned, counts);
-    queue->heads = take(pinned, at_pinned, sizeof *queue->heads);
-    queue->head = take(pinned, at_pinned, blocks * sizeof *queue->head);
-    queue->told = take(pinned, at_pinned, blocks * sizeof *queue->told);
-    queue->bad = take(pinned, at_pinned, sizeof *queue->bad);
-    queue->prefix = take(pinned, at_pinned, PREFIX);
+    queue->slots = piece_take(work, at_work, blocks * gpu->slot);
+    queue->workspace = piece_take(work, at_work, blocks * gpu->workspace);
+    queue->temp = piece_take(work, at_work, order ? (size_t)needs->slice * pici_dtype_width(needs->dtype) : 0);
+    queue->scratch = piece_take(work, at_work, 2 * counts);
+    queue->controls = piece_take(work, at_work, blocks * PICI_CUDA_READ_WORKSPACE);
+    queue->losses = piece_take(work, at_work, gpu->losses);
+    queue->results = piece_take(pinned, at_pinned, results);
+    queue->counts = piece_take(pinned, at_pinned, counts);
+    queue->heads = piece_take(pinned, at_pinned, sizeof *queue->heads);
+    queue->head = piece_take(pinned, at_pinned, blocks * sizeof *queue->head);
+    queue->told = piece_take(pinned, at_pinned, blocks * sizeof *queue->told);
+    queue->bad = piece_take(pinned, at_pinned, sizeof *queue->bad);
+    queue->prefix = piece_take(pinned, at_pinned, PREFIX);
 }
 
 /* Check whether the engine supports a call, and note the reason if not. */
@@ -239,9 +226,9 @@ static enum pici_status refuse(struct gpu *gpu, const struct engine_needs *needs
 /* Make slots and workspaces large enough for blocks of count elements. */
 static void fit_blocks(struct gpu *gpu, enum pici_dtype dtype, uint64_t count)
 {
-    const size_t workspace = aligned(pici_cuda_workspace(dtype, count));
+    const size_t workspace = piece_aligned(pici_cuda_workspace(dtype, count));
     for (int format = PICI_DENSE; format <= PICI_HYBRID; format++) {
-        const size_t bytes = aligned(pici_bound((enum pici_format)format, dtype, count));
+        const size_t bytes = piece_aligned(pici_bound((enum pici_format)format, dtype, count));
         gpu->slot = bytes > gpu->slot ? bytes : gpu->slot;
     }
     gpu->workspace = workspace > gpu->workspace ? workspace : gpu->workspace;

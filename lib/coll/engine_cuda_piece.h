@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A growing allocation of GPU memory or pinned memory. */
+ * A growing allocation of GPU memory or pinned memory, and places in it. */
 #ifndef PICI_LIB_COLL_ENGINE_CUDA_PIECE_H
 #define PICI_LIB_COLL_ENGINE_CUDA_PIECE_H
 
@@ -9,6 +9,8 @@
 #include <cuda_runtime_api.h>
 
 #include "cuda/capture.h"
+
+enum { PIECE_ALIGN = 256 };
 
 struct piece {
     uint8_t *memory;
@@ -40,6 +42,19 @@ static inline cudaError_t piece_grow(struct piece *piece, size_t bytes, int pinn
     capture_restore(mode);
     piece->bytes = error ? 0 : bytes;
     return error;
+}
+
+static inline size_t piece_aligned(size_t bytes)
+{
+    return (bytes + PIECE_ALIGN - 1) / PIECE_ALIGN * PIECE_ALIGN;
+}
+
+/* Allocate bytes of a piece's memory; with NULL, only count them. */
+static inline void *piece_take(uint8_t *memory, size_t *offset, size_t bytes)
+{
+    void *address = memory ? memory + *offset : NULL;
+    *offset += piece_aligned(bytes);
+    return address;
 }
 
 #endif
