@@ -197,6 +197,16 @@ size_t pici_apply_small_columns_cuda_workspace(enum pici_dtype dtype, const stru
     return pici_cuda_small_apply_workspace((unsigned)dtype, elements.count, at_once, true);
 }
 
+static enum pici_status columns_job(small_job *job, const void *delta, uint64_t bytes, struct pici_cuda_result *result,
+                                    const struct pici_columns *columns, enum pici_dtype dtype)
+{
+    small_elements elements;
+    const enum pici_status status = small_elements_read(&elements, columns);
+    if (!status)
+        *job = job_of(delta, bytes, result, elements, dtype);
+    return status;
+}
+
 enum pici_status pici_diff_small_columns_cuda(void *block, size_t capacity, struct pici_cuda_result *result,
                                               const void *base, const void *src, const struct pici_columns *columns,
                                               enum pici_dtype dtype, enum pici_format format,
@@ -204,12 +214,11 @@ enum pici_status pici_diff_small_columns_cuda(void *block, size_t capacity, stru
                                               cudaStream_t stream)
 {
     unsigned blocks;
-    small_elements elements;
-    enum pici_status status = small_elements_read(&elements, columns);
+    small_job job;
+    enum pici_status status = columns_job(&job, block, capacity, result, columns, dtype);
     if (status)
         return status;
-    small_job job = job_of(block, capacity, result, elements, dtype);
-    const bool gather = elements.place.columns != 0;
+    const bool gather = job.place.columns != 0;
     job.base = base;
     job.src = src;
     const uint64_t each = staged_bytes(job.count, job.dtype);
@@ -220,7 +229,7 @@ enum pici_status pici_diff_small_columns_cuda(void *block, size_t capacity, stru
     cudaError_t error = cudaSuccess;
     if (gather) {
         uint8_t *const staged = (uint8_t *)workspace;
-        const small_gather rows = {{staged, staged + each}, {base, src}, job.count, job.chunks, elements.place};
+        const small_gather rows = {{staged, staged + each}, {base, src}, job.count, job.chunks, job.place};
         job.base = staged;
         job.src = staged + each;
         error = launch_gathers(rows, job.dtype, blocks, stream);
@@ -236,11 +245,10 @@ enum pici_status pici_apply_small_columns_cuda(void *dst, const struct pici_colu
                                                cudaStream_t stream)
 {
     unsigned blocks;
-    small_elements elements;
-    enum pici_status status = small_elements_read(&elements, columns);
+    small_job job;
+    enum pici_status status = columns_job(&job, block, size, result, columns, dtype);
     if (status)
         return status;
-    small_job job = job_of(block, size, result, elements, dtype);
     job.len_at = size_at;
     job.dst = dst;
     job.version = SMALL_COLUMNS_VERSION;
