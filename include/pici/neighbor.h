@@ -53,8 +53,7 @@ struct pici_neighbor_opts {
  * All ranks return the same status:
  *   PICI_E_ARG          on some rank: null, a rank out of range, bad options, or options that are not the same on all
  *   PICI_E_PEER         the two ends of an edge disagree; pici_comm_error names the lowest such edge
- *   PICI_E_UNSUPPORTED  HALVING among more than 8192 ranks; a transport that moves GPU memory only, such as NCCL; a
- *                       transport with the struct of 0.1
+ *   PICI_E_UNSUPPORTED  HALVING among more than 8192 ranks; a transport with the struct of 0.1
  *   PICI_E_NOMEM        on some rank
  * These errors do not break the communicator. Errors of the collectives inside do, and may differ between ranks. A null
  * plan or communicator is PICI_E_ARG at once, on this rank only. */
@@ -95,7 +94,7 @@ PICI_API enum pici_status pici_neighbor_plan_info(const struct pici_neighbor_pla
 /* Allocate the memory of a call on this plan whose longest contribution has count elements, with these options. For
  * all_gatherv on a plan with most_bytes, count is most_bytes in elements. The communicator keeps the memory. Such a
  * call then allocates nothing except a request (_start). So ranks can check that all have memory before they begin.
- * Local. PICI_E_NOMEM; PICI_E_ARG (null, or as for a call), PICI_E_UNSUPPORTED (as for a call); PICI_E_BROKEN (the
+ * This is for buffers in host memory, and over NCCL for buffers in the GPU's. Local. PICI_E_NOMEM; PICI_E_ARG (null, or as for a call), PICI_E_UNSUPPORTED (as for a call); PICI_E_BROKEN (the
  * communicator is broken, or requests are in flight). */
 PICI_API enum pici_status pici_neighbor_plan_reserve(struct pici_neighbor_plan *, uint64_t count, enum pici_dtype,
                                                      const struct pici_coll_opts *);
@@ -107,7 +106,8 @@ PICI_API enum pici_status pici_neighbor_plan_reserve(struct pici_neighbor_plan *
  *         displs[i] of an empty slot is ignored
  *   recvcounts, displs  [sources]  must stay valid until the call ends; may be NULL without sources
  * all_gather: count is the same on all ranks. all_gatherv: sendcount may differ by rank and call, and recvcounts[i]
- * must be the sendcount of source[i]. Buffers are in host memory.
+ * must be the sendcount of source[i]. Buffers are in host memory or in a GPU's, as in pici/coll.h. Ranks may differ in
+ * this, but packed messages (opts->pack) to a rank whose buffers are in a GPU's memory are PICI_E_UNSUPPORTED there.
  *
  * The options thresholds for reducing, native, density, latency and scratch have no effect here. An algorithm other
  * than AUTO, or zeros other than PICI_ZEROS_EXACT, is PICI_E_UNSUPPORTED. Members marked = in pici/coll.h must be the

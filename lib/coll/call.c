@@ -377,6 +377,28 @@ static struct call_args make_gatherv(const void *send, uint64_t sendcount, void 
     return args;
 }
 
+/* Over a transport of GPU memory, messages are dense and have all of the numbers, or the contribution of one rank. NCCL's
+ * own collectives would read host memory. */
+static enum pici_status wait_small(struct call_args args, struct pici_comm *comm, enum pici_algorithm algorithm)
+{
+    struct pici_coll_opts options = PICI_COLL_OPTS_INIT;
+    options.algorithm = algorithm;
+    options.format = PICI_DENSE;
+    options.native = -1;
+    args.small = comm->transport.memory == PICI_MEMORY_DEVICE;
+    return pici_call_wait(args, comm, args.small ? &options : NULL);
+}
+
+enum pici_status pici_call_reduce_small(uint64_t *numbers, uint64_t count, enum pici_op op, struct pici_comm *comm)
+{
+    return wait_small(make_call(PICI_ALL_REDUCE, numbers, numbers, count, PICI_U64, op), comm, PICI_ALGO_DOUBLING);
+}
+
+enum pici_status pici_call_gather_small(const uint8_t *send, uint8_t *recv, uint64_t bytes, struct pici_comm *comm)
+{
+    return wait_small(make_call(PICI_ALL_GATHER, send, recv, bytes, PICI_U8, PICI_SUM), comm, PICI_ALGO_RING);
+}
+
 enum pici_status pici_all_gather_start(const void *send, void *recv, uint64_t sendcount, enum pici_dtype dtype,
                                        struct pici_comm *comm, const struct pici_coll_opts *options,
                                        struct pici_request **request)

@@ -12,4 +12,9 @@ enum pici_status pici_call_start(struct call_args, struct pici_comm *, const str
                                  struct pici_request **);
 enum pici_status pici_call_wait(struct call_args, struct pici_comm *, const struct pici_coll_opts *);
 
+/* An all-reduce of a few integers, and an all-gather of at most 2 KiB from each rank, in host memory. Over a transport
+ * of GPU memory they work too: it stages short messages (nccl.c). */
+enum pici_status pici_call_reduce_small(uint64_t *numbers, uint64_t count, enum pici_op, struct pici_comm *);
+enum pici_status pici_call_gather_small(const uint8_t *send, uint8_t *recv, uint64_t bytes, struct pici_comm *);
+
 #endif

@@ -143,8 +143,8 @@ static void count_slices(struct coll_layout *layout, const struct coll_call *cal
         layout->unit = call->opts.values.phases ? call->opts.values.codec->unit(&call->opts.values) : LAYOUT_PART;
 }
 
-/* Set the elements of a slice, the number of slices, and the window. */
-static void cut(struct coll_layout *layout, const struct pici_comm *comm, const struct coll_call *call)
+/* Set the elements of a slice, the number of slices, and the window. Returns the elements of the longest segment. */
+static uint64_t cut(struct coll_layout *layout, const struct pici_comm *comm, const struct coll_call *call)
 {
     const uint64_t widest = layout->limits.segments ? (uint64_t)layout->limits.segments : 1;
     const uint64_t unit = call->opts.values.codec->unit(&call->opts.values);
@@ -159,6 +159,7 @@ static void cut(struct coll_layout *layout, const struct pici_comm *comm, const 
     layout->slice = pici_layout_units(slice, unit);
     count_slices(layout, call, lengths);
     layout->window = pici_layout_window(call, layout->slices);
+    return lengths.longest;
 }
 
 size_t pici_layout_longest(const struct coll_call *call, uint64_t count)
@@ -231,9 +232,11 @@ static enum pici_status new_layout(struct coll_layout *layout, const struct sche
         return PICI_E_UNSUPPORTED;
     schedule->limits(schedule, &layout->shape, &layout->limits);
     layout->steps = schedule->steps(schedule, &layout->shape);
-    cut(layout, comm, call);
+    const uint64_t longest = cut(layout, comm, call);
     const struct schedule_limits *most = &layout->limits;
     size_t blocks = pici_layout_longest(call, layout->slice); /* of a segment */
+    if (call->args.small)
+        blocks = pici_bound(PICI_DENSE, call->args.dtype, longest < layout->slice ? longest : layout->slice);
     if (call->resolved.fill)
         blocks = layout->block = longest_list(call, blocks);
     layout->buffers = layout->window * (most->receives + most->sends + most->kept);
@@ -267,7 +270,7 @@ static enum pici_status lay_out(struct coll_layout *layout, const struct schedul
     const struct call_args *args = &call->args, *last_args = &last->args;
     const struct call_resolved *resolved = &call->resolved, *last_resolved = &last->resolved;
     if (last_resolved->layout.schedule == schedule && last_args->kind == args->kind && last_args->root == args->root &&
-        last_args->dtype == args->dtype && last_resolved->total == resolved->total &&
+        last_args->dtype == args->dtype && last_args->small == args->small && last_resolved->total == resolved->total &&
         last_resolved->longest == resolved->longest && last_resolved->fill == resolved->fill &&
         last_resolved->counts_hash == resolved->counts_hash && last->opts.window == call->opts.window &&
         last->opts.slice_bytes == call->opts.slice_bytes && same_values(&last->opts.values, &call->opts.values)) {

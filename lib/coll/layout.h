@@ -56,6 +56,7 @@ struct call_args {
     enum pici_op op;
     int root;     /* of PICI_BROADCAST: a rank */
     int blocking; /* the public function returns at the end */
+    int small;    /* elements in host memory, in dense messages that a transport of GPU memory carries too */
     /* for PICI_ALL_GATHERV and PICI_ALL_TO_ALLV, where displs may be NULL; and for a neighbourhood call with `varied`
      * set */
     const uint64_t *recvcounts, *displs;

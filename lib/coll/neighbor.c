@@ -19,7 +19,7 @@ int pici_neighbor_most_halved = NEIGHBOR_HALVED_RANKS;
 /* Combine the numbers of all ranks: their minimum or their sum. */
 static enum pici_status combine(struct pici_comm *comm, uint64_t *numbers, uint64_t count, enum pici_op op)
 {
-    return pici_all_reduce(numbers, numbers, count, PICI_U64, op, comm, NULL);
+    return pici_call_reduce_small(numbers, count, op, comm);
 }
 
 /* ---- arguments */
@@ -193,7 +193,7 @@ static enum pici_status gather_rows(struct pici_comm *comm, const struct lists *
         if (lists->destination[i] != comm->rank)
             set_bit(own, lists->destination[i]);
     if (!status)
-        status = pici_all_gather(own, all, row, PICI_U8, comm, NULL);
+        status = pici_call_gather_small(own, all, row, comm);
     for (int i = 0; i < comm->ranks && !status; i++)
         virtual_rank[comm->order[i]] = i;
     for (int r = 0; r < comm->ranks && !status; r++)
@@ -394,8 +394,6 @@ enum pici_status pici_neighbor_plan_create(struct pici_neighbor_plan **out, stru
     if (!out || !comm)
         return PICI_E_ARG;
     *out = NULL;
-    if (comm->transport.memory == PICI_MEMORY_DEVICE) /* the same on all ranks; plans exchange numbers in host memory */
-        return PICI_E_UNSUPPORTED;
     struct pici_neighbor_plan *plan = calloc(1, sizeof *plan), none = {.comm = comm};
     const int kept = plan && keep_nodes(plan, comm);
     const enum pici_status own = kept ? check_own(comm, &lists, &checked, opts) : PICI_E_NOMEM;
@@ -496,8 +494,11 @@ enum pici_status pici_neighbor_plan_reserve(struct pici_neighbor_plan *plan, uin
     if (status || (status = pici_options_resolve(&call, comm, &checked, NULL, 0)))
         return status;
     struct pici_request *request = comm->spare;
-    *request =
-        (struct pici_request){.comm = comm, .call = call, .engine = comm->engine, .engine_self = comm->engine_self};
+    const int other = comm->other && comm->transport.memory == PICI_MEMORY_DEVICE;
+    *request = (struct pici_request){.comm = comm,
+                                     .call = call,
+                                     .engine = other ? comm->other : comm->engine,
+                                     .engine_self = other ? comm->other_self : comm->engine_self};
     return pici_request_room(request);
 }
 

@@ -392,14 +392,39 @@ static enum pici_status receive_arrays(struct pici_request *request, struct slic
     return status;
 }
 
-/* Check the header of a block, and decode the block into all slots of its owner. A relay knows neither the lengths of
+/* Decode a block into the first slot of its owner, and copy the elements to the others. */
+static enum pici_status place_block(struct pici_request *request, struct slice_run *slice_run,
+                                    const struct coll_part *part)
+{
+    const struct coll_call *call = &request->call;
+    const struct pici_neighbor_plan *plan = call->args.plan;
+    const struct pici_block *parsed = &part->block[0];
+    const uint8_t *placed = NULL;
+    const int first = plan->slot_begin[part->segment];
+    for (int i = first; i < plan->slot_begin[part->segment + 1]; i++) {
+        uint64_t count;
+        uint8_t *slot = slice_of_slot(request, slice_run, plan->slots[i], &count);
+        enum pici_status status = PICI_OK;
+        if (parsed->count != count)
+            return another_count(request, part, plan->slots[i]);
+        if (i == first)
+            status = request->engine->decode(slice_run->queue, slot, part->bytes, parsed, call->resolved.total);
+        else
+            request->engine->copy(slice_run->queue, slot, placed, count, call->args.dtype);
+        if (status)
+            return status;
+        placed = i == first ? slot : placed;
+    }
+    return PICI_OK;
+}
+
+/* Check the header of a block, and place the block in all slots of its owner. A relay knows neither the lengths of
  * an all_gatherv's contributions nor the elements of a block. Rejects blocks longer than an encoder makes: buffers of
  * forwarded messages have no room for them. */
 static enum pici_status receive_part(struct pici_request *request, struct slice_run *slice_run,
                                      enum schedule_action action, struct coll_part *part)
 {
     const struct coll_call *call = &request->call;
-    const struct pici_neighbor_plan *plan = call->args.plan;
     struct pici_block *parsed = &part->block[0];
     (void)action;
     if (slice_run->coded)
@@ -410,6 +435,8 @@ static enum pici_status receive_part(struct pici_request *request, struct slice_
                     parsed->layout.block_bytes > layout_of(request)->block ||
                     (call->args.varied ? parsed->count > part->span.count : parsed->count != part->span.count)))
         status = PICI_E_CORRUPT;
+    if (!status && parsed->format == PICI_PACKED && !request->engine->packs)
+        status = PICI_E_UNSUPPORTED; /* ranks do not tell each other whether they read packed blocks */
     if (status)
         return status;
     part->span.count = parsed->count;
@@ -417,18 +444,10 @@ static enum pici_status receive_part(struct pici_request *request, struct slice_
                                         .sizes = {(size_t)parsed->layout.block_bytes},
                                         .format = {(enum pici_format)parsed->format},
                                         .count = 1};
-    for (int i = plan->slot_begin[part->segment]; i < plan->slot_begin[part->segment + 1] && !status; i++) {
-        uint64_t count;
-        uint8_t *slot = slice_of_slot(request, slice_run, plan->slots[i], &count);
-        if (parsed->count != count)
-            return another_count(request, part, plan->slots[i]);
-        status = request->engine->decode(slice_run->queue, slot, part->bytes, parsed, call->resolved.total);
-    }
-    return status;
+    return place_block(request, slice_run, part);
 }
 
 const struct call_rules pici_neighbor_rules = {.name = "neighbor-all-gather",
-                                               .host_only = "a neighbourhood all-gather of buffers in a GPU's memory",
                                                .mismatch = "with another count, plan, dtype or option",
                                                .codecs = 1,
                                                .traces_blocks = 1,

@@ -57,6 +57,7 @@ static enum pici_status find_engine(struct pici_request *request)
     const int sends = sending ? engine->owns(comm->other_self, call->args.send) : 0;
     const int receives = receiving ? engine->owns(comm->other_self, call->args.recv) : 0;
     const int owned = sends | receives;
+    const int device = comm->transport.memory == PICI_MEMORY_DEVICE && comm->ranks > 1 && !call->args.small;
     const char *wrong = NULL;
     if (sends < -1 || receives < -1) {
         pici_coll_note(comm, "rank %d: the GPU does not report the memory of a buffer", comm->rank);
@@ -71,16 +72,13 @@ static enum pici_status find_engine(struct pici_request *request)
     else if (((uintptr_t)call->args.send | (uintptr_t)call->args.recv | (uintptr_t)call->opts.residual) %
              (owned ? call->resolved.width : 1))
         wrong = "a buffer in a GPU's memory is not aligned to its elements";
-    else if (owned && call->args.rules->host_only)
-        wrong = call->args.rules->host_only;
-    else if (!owned && (call->args.count || call->resolved.total) && comm->ranks > 1 &&
-             comm->transport.memory == PICI_MEMORY_DEVICE)
+    else if (!owned && (call->args.count || call->resolved.total) && device)
         wrong = "buffers are in host memory, which the transport does not carry";
     if (wrong) {
         pici_coll_note(comm, "rank %d: %s", comm->rank, wrong);
         return PICI_E_ARG;
     }
-    if (owned) {
+    if (owned || (device && engine)) { /* a rank without elements of its own may pass on others' */
         request->engine = engine;
         request->engine_self = comm->other_self;
     }

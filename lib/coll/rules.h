@@ -17,14 +17,13 @@ struct pici_request;
 struct slice_run;
 
 struct call_rules {
-    const char *name;      /* in traces; NULL: the collective's name */
-    const char *host_only; /* the error message for buffers in GPU memory; NULL: they are allowed */
-    const char *mismatch;  /* the error message if messages have another tag; NULL: they have none */
-    int algorithms;        /* the options algorithm and zeros are allowed */
-    int codecs;            /* lossy codecs are possible */
-    int choice;            /* AUTO may choose by predicted time, and use the transport's own collective */
-    int unrelated;         /* messages of a slice are unrelated: do not predict nonzeros from one to the next */
-    int traces_blocks;     /* traces name the blocks of a message */
+    const char *name;     /* in traces; NULL: the collective's name */
+    const char *mismatch; /* the error message if messages have another tag; NULL: they have none */
+    int algorithms;       /* the options algorithm and zeros are allowed */
+    int codecs;           /* lossy codecs are possible */
+    int choice;           /* AUTO may choose by predicted time, and use the transport's own collective */
+    int unrelated;        /* messages of a slice are unrelated: do not predict nonzeros from one to the next */
+    int traces_blocks;    /* traces name the blocks of a message */
 
     /* ---- before the ranks have agreed */
 
