@@ -63,16 +63,17 @@ static int native_of(const char *algorithm)
 }
 
 /* Fill in *c. Returns 0 if the entry has no equation. */
-static int candidate_of(const struct world *w, const struct entry *e, struct model_candidate *c)
+static int candidate_of(const struct world *w, enum pici_collective collective, const struct entry *e,
+                        struct model_candidate *c)
 {
     *c = (struct model_candidate){.algorithm = e->algorithm, .dense = e->dense};
-    if (e->peer >= 0) {
+    if (e->peer >= 0 && collective != PICI_ALL_TO_ALLV) {
         /* an all-reduce by recursive doubling sends all of the data in each step */
         if (w->peer[e->peer].collective == PICI_ALL_REDUCE && strstr(w->peer[e->peer].algorithm, "doubling"))
             return 0;
         c->native = native_of(w->peer[e->peer].algorithm);
     }
-    return c->native || (e->peer < 0 && e->algorithm != PICI_ALGO_AUTO);
+    return c->native || (e->peer < 0 && (e->algorithm != PICI_ALGO_AUTO || collective == PICI_ALL_TO_ALLV));
 }
 
 double predictor_seconds(struct predictor *p, const struct world *w, const struct settings *s,
@@ -100,9 +101,8 @@ double predictor_seconds(struct predictor *p, const struct world *w, const struc
     else
         c.format = (enum pici_format)e->format;
     double seconds = -1;
-    const int modelled = point->collective != PICI_BROADCAST && point->collective != PICI_ALL_GATHERV &&
-                         point->collective != PICI_ALL_TO_ALLV;
-    if (modelled && candidate_of(w, e, &candidate))
+    const int modelled = point->collective != PICI_BROADCAST && point->collective != PICI_ALL_GATHERV;
+    if (modelled && candidate_of(w, point->collective, e, &candidate))
         seconds =
             p->machine ? pici_model_seconds(p->machine, &c, &candidate) : pici_tune_seconds(&p->tune, &c, &candidate);
     free(begin);

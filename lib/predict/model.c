@@ -5,6 +5,7 @@
 #include "predict/model.h"
 
 #include "format.h"
+#include "schedule/alltoall.h"
 #include "schedule/registry.h"
 
 enum {
@@ -248,15 +249,19 @@ static double segments_of(const struct schedule *schedule, const struct schedule
     return (double)nodes_of(call) * least;
 }
 
-/* Set the slices of a segment, and the number in flight, as layout.c does. */
+/* Set the slices of a segment, and the number in flight, as layout.c and alltoall.c do. */
 static void cut(struct run *run, const struct schedule *schedule, const struct schedule_call *shape)
 {
     const struct model_call *call = run->call;
     struct schedule_limits limits;
     schedule->limits(schedule, shape, &limits);
-    const double width = (double)pici_dtype_width(call->dtype), widest = limits.segments ? limits.segments : 1;
+    const int together = call->kind == PICI_ALL_TO_ALLV ? limits.receives : limits.segments;
+    const double width = (double)pici_dtype_width(call->dtype), widest = together > 0 ? together : 1;
     const double longest = run->elements / segments_of(schedule, shape);
-    const double most = (double)call->slice_bytes / width / widest, least = SLICES_WORTH / width / widest;
+    const double worth = SLICES_WORTH / width, least = call->kind == PICI_ALL_TO_ALLV ? worth : worth / widest;
+    double most = (double)call->slice_bytes / width / widest;
+    if (call->kind == PICI_ALL_TO_ALLV && most < worth)
+        most = worth;
     const double fair = model_greater(longest / call->window, least), slice = most < fair ? most : fair;
     const uint64_t tiles = (uint64_t)(slice / TILE), each = (tiles ? tiles : 1) * TILE;
     const uint64_t slices = (uint64_t)(longest / (double)each);
@@ -294,8 +299,10 @@ static double codec_scale(const struct model_machine *machine, const struct mode
 static double ours(const struct model_machine *machine, const struct model_call *call,
                    const struct model_candidate *candidate)
 {
-    const struct schedule *schedule = pici_schedule(candidate->algorithm);
     const struct schedule_call shape = model_shape(call);
+    const struct schedule *schedule = call->kind == PICI_ALL_TO_ALLV
+                                          ? pici_alltoall_choose(&shape, call->bytes / (uint64_t)call->ranks)
+                                          : pici_schedule(candidate->algorithm);
     struct schedule_traffic traffic;
     struct run progress = {.machine = machine,
                            .call = call,
@@ -322,7 +329,7 @@ static double ours(const struct model_machine *machine, const struct model_call 
     struct cost cost = {0};
     for (int i = 0; i < traffic.count; i++) {
         const struct traffic_step *step = &traffic.step[i];
-        if (!i || step->phase != step[-1].phase)
+        if (!i || step->phase != step[-1].phase || call->kind == PICI_ALL_TO_ALLV)
             progress.history[POLICY_INTER] = progress.history[POLICY_INTRA] = (struct policy_history){0};
         for (int k = 0, alike; k < step->repeat; k += alike) {
             const int contributions = step->contributions + k * step->growth;

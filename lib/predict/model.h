@@ -103,7 +103,8 @@ struct model_candidate {
 
 /* ---- predictions */
 
-/* Expected seconds of the call; < 0: the candidate cannot do it. */
+/* Expected seconds of the call; < 0: the candidate cannot do it. Of PICI_ALL_TO_ALLV with equal runs: its schedule
+ * follows from their length, so the candidate's algorithm does not matter. */
 double pici_model_seconds(const struct model_machine *, const struct model_call *, const struct model_candidate *);
 
 /* Density of the sum of k >= 1 contributions of density d with the correlation c: 1 - (1-d)^x, x = 1 + (k-1)c. Between

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "schedule/alltoall.h"
+#include "schedule/traffic.h"
 
 enum { LONGEST_TOGETHER = 256 << 10 }; /* bytes of a message by node: longer ones take memory and gain nothing */
 
@@ -223,20 +224,143 @@ static void node_limits(const struct schedule *schedule, const struct schedule_c
     most->kept = shape.most;
 }
 
+/* ---- traffic */
+
+/* The distances of both ranges. */
+static int common(int begin, int end, int other_begin, int other_end)
+{
+    const int first = begin > other_begin ? begin : other_begin, after = least(end, other_end);
+    return after > first ? after - first : 0;
+}
+
+static int same_load(const struct traffic_load *one, const struct traffic_load *other)
+{
+    return one->fraction == other->fraction && one->segments == other->segments && one->messages == other->messages;
+}
+
+/* Count the last step as a repetition of the one before if it is equal, or if there is no room for more steps. */
+static void merge(struct schedule_traffic *traffic)
+{
+    struct traffic_step *last = &traffic->step[traffic->count - 1];
+    if (traffic->count > 1 &&
+        (traffic->count == TRAFFIC_STEPS ||
+         (same_load(&last->between, &last[-1].between) && same_load(&last->inside, &last[-1].inside) &&
+          last->encode == last[-1].encode && last->node_fraction == last[-1].node_fraction &&
+          last->receive_fraction == last[-1].receive_fraction))) {
+        last[-1].repeat++;
+        traffic->count--;
+    }
+}
+
+/* The rank with number i of a node of m sends to ranks of its node at distances below m - i, and above p - 1 - i. */
+static void pair_traffic(const struct schedule *schedule, const struct schedule_call *call,
+                         struct schedule_traffic *traffic)
+{
+    const int p = call->ranks, nodes = pici_traffic_nodes(call);
+    for (int k = 0; k < schedule->steps(schedule, call); k++) {
+        struct traffic_step *step = pici_traffic_add(traffic, PHASE_GATHER, 1, 0, 1);
+        int begin;
+        const int end = distances(p, k, &begin);
+        for (int node = 0; node < nodes; node++) {
+            const int m = nodes_size(call, node);
+            int far = 0;
+            for (int i = 0; i < m; i++) {
+                const int inside = common(begin, end, 1, m - i) + common(begin, end, p - i, p),
+                          between = end - begin - inside;
+                pici_traffic_send(&step->inside, (double)inside / p, inside, inside);
+                pici_traffic_send(&step->between, (double)between / p, between, between);
+                far += between;
+            }
+            traffic_most(&step->node_fraction, (double)far / p);
+        }
+        step->receive_fraction = (double)(end - begin) / p;
+        merge(traffic);
+    }
+}
+
+/* Leaves out the blocks that a rank makes for its own rail. A rank decodes only the runs for itself. */
+static void inside_traffic(const struct schedule_call *call, int k, struct traffic_step *step)
+{
+    struct schedule_call shaped = *call;
+    for (int node = 0; node < pici_traffic_nodes(call); node++) {
+        const int m = nodes_size(call, node);
+        int begin, mates = 0;
+        const int end = distances(m, k, &begin);
+        shaped.virtual_rank = nodes_begin(call, node);
+        const struct shape shape = shape_of(&shaped);
+        for (int i = 0; i < m && begin < end; i++) {
+            int runs = 0;
+            for (int distance = begin; distance < end; distance++)
+                runs += 1 + rail_of(&shape, call, (i + distance) % m);
+            mates = end - begin;
+            pici_traffic_send(&step->inside, (double)runs / call->ranks, runs, mates);
+        }
+        traffic_most(&step->receive_fraction, (double)mates / call->ranks);
+    }
+}
+
+static void between_traffic(const struct schedule_call *call, int k, struct traffic_step *step)
+{
+    struct schedule_call shaped = *call;
+    int begin;
+    const int end = distances(nodes_of(call), k, &begin);
+    step->encode = 0;
+    for (int node = 0; node < pici_traffic_nodes(call); node++) {
+        int out = 0, in = 0;
+        shaped.virtual_rank = nodes_begin(call, node);
+        const struct shape shape = shape_of(&shaped);
+        for (int distance = begin; distance < end; distance++) {
+            out += nodes_size(call, (node + distance) % shape.nodes) * shape.ranks;
+            in += nodes_size(call, (node - distance + shape.nodes) % shape.nodes);
+        }
+        for (int i = 0; i < shape.ranks; i++) {
+            int messages = 0;
+            for (int distance = begin; distance < end; distance++)
+                messages += rail_at(&shape, call, i, (node + distance) % shape.nodes);
+            const int runs = messages * shape.ranks;
+            pici_traffic_send(&step->between, (double)runs / call->ranks, runs, messages);
+        }
+        traffic_most(&step->node_fraction, (double)out / call->ranks);
+        traffic_most(&step->receive_fraction, (double)in / call->ranks);
+    }
+}
+
+static void node_traffic(const struct schedule *schedule, const struct schedule_call *call,
+                         struct schedule_traffic *traffic)
+{
+    struct schedule_call first = *call;
+    first.virtual_rank = 0;
+    const int inside = steps_of(shape_of(&first).most);
+    for (int k = 0; k < schedule->steps(schedule, &first); k++) {
+        struct traffic_step *step = pici_traffic_add(traffic, PHASE_GATHER, 1, 0, 1);
+        if (k < inside)
+            inside_traffic(call, k, step);
+        else
+            between_traffic(call, k - inside, step);
+        merge(traffic);
+    }
+}
+
 /* ---- both */
+
+enum { COLLECTIVES = 1u << PICI_ALL_TO_ALLV };
 
 const struct schedule pici_schedule_alltoall = {.id = (enum pici_algorithm)ALLTOALL_ID,
                                                 .name = "pairwise",
+                                                .collectives = COLLECTIVES,
                                                 .paired = PAIRED_NEVER,
                                                 .steps = pair_steps,
                                                 .step = pair_step,
-                                                .limits = pair_limits};
+                                                .limits = pair_limits,
+                                                .traffic = pair_traffic};
 const struct schedule pici_schedule_alltoall_nodes = {.id = (enum pici_algorithm)ALLTOALL_NODES_ID,
                                                       .name = "by node",
+                                                      .collectives = COLLECTIVES,
                                                       .paired = PAIRED_NEVER,
                                                       .steps = node_steps,
                                                       .step = node_step,
-                                                      .limits = node_limits};
+                                                      .limits = node_limits,
+                                                      .traffic = node_traffic};
 
 const struct schedule *pici_alltoall_choose(const struct schedule_call *call, uint64_t longest_bytes)
 {

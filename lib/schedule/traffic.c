@@ -27,7 +27,8 @@ int pici_traffic_nodes(const struct schedule_call *call)
     return 1;
 }
 
-/* Only the first step of the gather phase, which begins at step `from`, encodes. */
+/* Only the first step of the gather phase, which begins at step `from`, encodes. An all-to-all's traffic says itself
+ * which of its steps do. */
 static void encode_once(struct schedule_traffic *traffic, int from)
 {
     struct traffic_step *step = &traffic->step[from];
@@ -52,6 +53,7 @@ int pici_schedule_traffic(const struct schedule *schedule, const struct schedule
     schedule->traffic(schedule, call, traffic);
     while (from < traffic->count && traffic->step[from].phase != PHASE_GATHER)
         from++;
-    encode_once(traffic, from);
+    if (call->kind != PICI_ALL_TO_ALLV)
+        encode_once(traffic, from);
     return 1;
 }

@@ -12,6 +12,7 @@
 #include "coll/layout.h"
 #include "predict/machine.h"
 #include "predict/model.h"
+#include "schedule/alltoall.h"
 #include "tests/util/schedule.h"
 #include "tests/util/util.h"
 
@@ -195,6 +196,110 @@ Test(coll_model, steps_of_uneven_nodes)
         map_sizes(&m, size, nodes);
         check_map(&m);
     }
+}
+
+/* An all-to-all's step k: what ranks send to others, and the runs for themselves that they receive. */
+static struct traffic_step walked_exchange(const struct schedule *s, struct schedule_call c, const struct map *m, int k)
+{
+    const double share = 1.0 / c.ranks;
+    struct schedule_limits l;
+    struct traffic_step w = {.phase = PHASE_GATHER, .contributions = 1};
+    double out[NODES_MOST] = {0};
+    s->limits(s, &c, &l);
+    struct schedule_step *step = schedule_room(&l, c.ranks);
+    for (c.virtual_rank = 0; c.virtual_rank < c.ranks; c.virtual_rank++) {
+        const int node = node_at(m, c.virtual_rank);
+        struct traffic_load between = {0}, inside = {0};
+        int taken = 0;
+        s->step(s, &c, k, step);
+        for (int i = 0; i < step->sends; i++) {
+            const struct schedule_message *message = &step->send[i];
+            struct traffic_load *sent = node_at(m, message->peer) == node ? &inside : &between;
+            if (message->peer == c.virtual_rank)
+                continue;
+            sent->fraction += message->count * share;
+            sent->segments += message->count;
+            sent->messages++;
+            w.encode |= message->action == SEND_ENCODE;
+        }
+        for (int i = 0; i < step->receives; i++)
+            for (int j = 0; j < step->receive[i].count; j++)
+                taken += step->receive[i].segments[j] < 2 * c.ranks;
+        pici_traffic_send(&w.between, between.fraction, between.segments, between.messages);
+        pici_traffic_send(&w.inside, inside.fraction, inside.segments, inside.messages);
+        out[node] += between.fraction;
+        traffic_most(&w.receive_fraction, taken * share);
+    }
+    for (int i = 0; i < m->nodes.nodes; i++)
+        traffic_most(&w.node_fraction, out[i]);
+    free(step);
+    return w;
+}
+
+static void check_exchange(const struct map *m, uint64_t run_bytes)
+{
+    const int p = m->begin[m->nodes.nodes];
+    const struct model_call call = call_of(PICI_ALL_TO_ALLV, m, run_bytes * (uint64_t)p);
+    const struct schedule_call c = model_shape(&call);
+    const struct schedule *s = pici_alltoall_choose(&c, run_bytes);
+    struct schedule_traffic t;
+    int k = 0;
+    cr_assert(pici_schedule_traffic(s, &c, &t));
+    for (int i = 0; i < t.count; i++)
+        for (int j = 0; j < t.step[i].repeat; j++, k++) {
+            const struct traffic_step *closed = &t.step[i], w = walked_exchange(s, c, m, k);
+            cr_assert(same_step(closed, &w, 1) && closed->between.messages == w.between.messages &&
+                          closed->inside.messages == w.inside.messages,
+                      "%s, %d ranks, %d nodes from %d: step %d: encode %d %d, out %g %g, inter %g %g, intra %g %g, "
+                      "take %g %g",
+                      s->name, p, m->nodes.nodes, m->begin[1], k, closed->encode, w.encode, closed->node_fraction,
+                      w.node_fraction, closed->between.segments, w.between.segments, closed->inside.segments,
+                      w.inside.segments, closed->receive_fraction, w.receive_fraction);
+        }
+    cr_assert_eq(k, s->steps(s, &c), "%s, %d ranks: %d steps", s->name, p, k);
+}
+
+Test(coll_model, steps_of_all_to_all)
+{
+    static struct map m;
+    struct rng rng = {20261129};
+    for (int p = 1; p <= 40; p++)
+        for (int each = 1; each <= p; each += each < 4 ? 1 : 3) {
+            map_even(&m, p, each);
+            check_exchange(&m, 8);
+            check_exchange(&m, 1 << 20);
+        }
+    for (int i = 0; i < 100; i++) {
+        int size[NODES_MOST];
+        const int nodes = 1 + (int)rng_below(&rng, 12), least = 1 + (int)rng_below(&rng, 2);
+        for (int j = 0; j < nodes; j++)
+            size[j] = least + (int)rng_below(&rng, 11);
+        map_sizes(&m, size, nodes);
+        check_exchange(&m, 8);
+        check_exchange(&m, 1 << 20);
+    }
+}
+
+/* Dense pairwise exchanges among 3 ranks, a node each: one step of two messages, and the slices one after another. */
+Test(coll_model, all_to_all)
+{
+    static struct map m;
+    const struct model_candidate dense = {.dense = 1};
+    const double bytes = 3e6;
+    struct model_machine machine = {.link = {{1e-4, 1e-9}, {1e-4, 1e-9}}, .agree = 5e-4, .agree_ranks = 4};
+    map_even(&m, 3, 1);
+    struct model_call c = call_of(PICI_ALL_TO_ALLV, &m, (uint64_t)bytes);
+    const double wire = 5e-4 + 1e-4 + 2 * bytes / 3 * 1e-9;
+    cr_expect(close_to(pici_model_seconds(&machine, &c, &dense), wire, 0.01), "%g, not %g",
+              pici_model_seconds(&machine, &c, &dense), wire);
+    machine.node_beta = 4e-9; /* which limits them */
+    cr_expect(close_to(pici_model_seconds(&machine, &c, &dense), wire + 2 * bytes / 3 * 3e-9, 0.01));
+    c.bytes = 0;
+    cr_expect(close_to(pici_model_seconds(&machine, &c, &dense), 5e-4, 1e-9));
+    map_even(&m, 1, 1);
+    c.ranks = 1;
+    c.bytes = 100;
+    cr_expect_eq(pici_model_seconds(&machine, &c, &dense), 0);
 }
 
 /* Dense bytes that leave the busiest node in an all-reduce, in percent of the data. */
