@@ -71,7 +71,7 @@ static void row(const char *what, int n, int per_node, const struct numbers *byt
     if (!bench_graph(&g, n, what))
         exit(1);
     bench_even_nodes(&nodes, n, per_node);
-    const struct neighbor_graph graph = {n, g.words, g.out, &nodes};
+    const struct neighbor_graph graph = {n, g.words, g.out, &nodes, NULL};
     const double begin = now();
     struct neighbor_route *halving = pici_neighbor_halving(&graph, 0, 0, 2);
     const double took = now() - begin;

@@ -286,7 +286,7 @@ static void measure(const char *what, double zeros, const struct setting *o)
         }
         struct schedule_nodes nodes;
         bench_even_nodes(&nodes, ranks, o->per_node ? o->per_node : 1);
-        const struct neighbor_graph graph_of = {ranks, g.words, g.out, &nodes};
+        const struct neighbor_graph graph_of = {ranks, g.words, g.out, &nodes, NULL};
         struct neighbor_route *route[2] = {pici_neighbor_direct(&graph_of, 0),
                                            pici_neighbor_halving(&graph_of, 0, 0, 2)};
         const double bandwidth[2] = {5e9, o->link}, own = median(t[MPI_OWN], o->times);

@@ -155,7 +155,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         }
         begin[i + 1] = sources;
     }
-    const struct neighbor_graph g = {RANKS, 1, rows, &comm->on_nodes};
+    const struct neighbor_graph g = {RANKS, 1, rows, &comm->on_nodes, NULL};
     const enum pici_route route = data[0] & 32 ? PICI_ROUTE_HALVING : PICI_ROUTE_DIRECT;
     struct pici_neighbor_plan plan = {.comm = comm,
                                       .hash = 1,

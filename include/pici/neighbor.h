@@ -30,19 +30,32 @@ enum pici_route {
     PICI_ROUTE_HALVING = 2 /* at most 8192 ranks */
 };
 
-/* Options of a plan. All must be the same on all ranks. NULL stands for PICI_NEIGHBOR_OPTS_INIT. */
+/* The ranks that route HALVING keeps together: it halves ranges until all ranks of a range share a node, and with
+ * another level until they share a region of that node. A region is a CPU socket, a NUMA domain, or what the ranks say.
+ * So each block enters a region about once. A rank whose CPUs (its affinity) are of several sockets or domains, or not
+ * known, is in a region with the others of this kind on its node. */
+enum pici_level {
+    PICI_LEVEL_NODE = 0,
+    PICI_LEVEL_SOCKET = 1,
+    PICI_LEVEL_NUMA = 2,
+    PICI_LEVEL_REGION = 3 /* the member `region` of the options */
+};
+
+/* Options of a plan. All but `region` must be the same on all ranks. NULL stands for PICI_NEIGHBOR_OPTS_INIT. */
 struct pici_neighbor_opts {
     size_t size;
     enum pici_route route;
-    uint64_t most_bytes; /* upper limit of the dense bytes that a rank contributes to pici_neighbor_all_gatherv. A
+    uint64_t most_bytes;   /* upper limit of the dense bytes that a rank contributes to pici_neighbor_all_gatherv. A
                           * larger contribution is PICI_E_ARG on its rank. 0: unknown; each such call then begins with a
                           * round in which the ranks find the largest contribution */
-    int leaf;            /* HALVING stops at ranges of this many ranks; 0: at ranges within a node */
-    int gain;            /* a rank uses an agent if that saves at least gain - 1 messages; 0: 2 */
+    int leaf;              /* HALVING stops at ranges of this many ranks; 0: at ranges within a node, or region */
+    int gain;              /* a rank uses an agent if that saves at least gain - 1 messages; 0: 2 */
+    enum pici_level level; /* no effect beyond 8192 ranks */
+    int region;            /* PICI_LEVEL_REGION: the number of this rank's region in its node; any number */
 };
 #define PICI_NEIGHBOR_OPTS_INIT                                                                                        \
     {                                                                                                                  \
-        sizeof(struct pici_neighbor_opts), PICI_ROUTE_AUTO, 0, 0, 0                                                    \
+        sizeof(struct pici_neighbor_opts), PICI_ROUTE_AUTO, 0, 0, 0, PICI_LEVEL_NODE, 0                                \
     }
 
 /* Make a plan. *plan is NULL unless PICI_OK. The communicator must outlive it. Calls are PICI_E_ARG once
@@ -69,23 +82,26 @@ struct pici_neighbor_info {
                             * most_bytes (0: of 4096 bytes) */
     int steps;
     uint64_t edges;
-    uint64_t messages;       /* sent */
-    uint64_t inter_messages; /* messages to another node */
-    uint64_t most_messages;  /* sent by one rank */
-    uint64_t blocks;         /* contributions in all messages, counted each time that they are sent */
-    uint64_t inter_blocks;   /* blocks that cross from one node to another */
-    uint64_t least_inter;    /* the lower limit of inter_blocks: each block once into each node that needs it. 0 beyond
+    uint64_t messages;        /* sent */
+    uint64_t inter_messages;  /* messages to another node */
+    uint64_t most_messages;   /* sent by one rank */
+    uint64_t blocks;          /* contributions in all messages, counted each time that they are sent */
+    uint64_t inter_blocks;    /* blocks that cross from one node to another */
+    uint64_t least_inter;     /* the lower limit of inter_blocks: each block once into each node that needs it. 0 beyond
                               * 8192 ranks: not counted */
-    uint64_t widest;         /* blocks in the longest message */
-    uint64_t offloads;       /* halving: how often a rank used an agent */
-    uint64_t own_messages;   /* sent by this rank */
-    uint64_t own_blocks;     /* blocks in these messages */
-    uint64_t hash;           /* hash of all messages of all ranks; the same on all ranks */
-    double seconds;          /* time that this rank took to make the plan, including waiting */
+    uint64_t widest;          /* blocks in the longest message */
+    uint64_t offloads;        /* halving: how often a rank used an agent */
+    uint64_t own_messages;    /* sent by this rank */
+    uint64_t own_blocks;      /* blocks in these messages */
+    uint64_t hash;            /* hash of all messages of all ranks; the same on all ranks */
+    double seconds;           /* time that this rank took to make the plan, including waiting */
+    uint64_t regions;         /* of all nodes; with PICI_LEVEL_NODE the number of nodes */
+    uint64_t region_messages; /* messages to another region of the same node */
+    uint64_t region_blocks;   /* blocks in these messages */
 };
 #define PICI_NEIGHBOR_INFO_INIT                                                                                        \
     {                                                                                                                  \
-        sizeof(struct pici_neighbor_info), PICI_ROUTE_AUTO, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                   \
+        sizeof(struct pici_neighbor_info), PICI_ROUTE_AUTO, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0          \
     }
 
 /* Get facts about a plan. Local. PICI_E_ARG: null, or a size below the first version's. */

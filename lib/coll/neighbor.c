@@ -2,6 +2,7 @@
  *
  * The public functions of pici/neighbor.h. To make a plan, the ranks check that all of them can, and that both ends of
  * each edge state it. Then each rank sends all others its row of the adjacency matrix, and computes the whole plan. */
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 #include "coll/neighbor.h"
 #include "coll/note.h"
 #include "coll/options.h"
+#include "coll/region.h"
 #include "sized.h"
 
 int pici_neighbor_most_halved = NEIGHBOR_HALVED_RANKS;
@@ -41,12 +43,13 @@ static int list_is_wrong(const struct pici_comm *comm, int n, const int *list)
 static enum pici_status check_own(const struct pici_comm *comm, const struct lists *lists,
                                   struct pici_neighbor_opts *checked, const struct pici_neighbor_opts *opts)
 {
-    enum pici_status status = opts ? sized_read(checked, sizeof *checked, sizeof *checked, opts) : PICI_OK;
+    enum pici_status status =
+        opts ? sized_read(checked, sizeof *checked, offsetof(struct pici_neighbor_opts, level), opts) : PICI_OK;
     if (status)
         return status;
     if (list_is_wrong(comm, lists->sources, lists->source) ||
         list_is_wrong(comm, lists->destinations, lists->destination) || checked->leaf < 0 || checked->gain < 0 ||
-        (unsigned)checked->route > PICI_ROUTE_HALVING)
+        (unsigned)checked->route > PICI_ROUTE_HALVING || (unsigned)checked->level > PICI_LEVEL_REGION)
         return PICI_E_ARG;
     if (comm->paired_only || (checked->route == PICI_ROUTE_HALVING && comm->ranks > pici_neighbor_most_halved))
         return PICI_E_UNSUPPORTED;
@@ -57,16 +60,16 @@ static enum pici_status check_own(const struct pici_comm *comm, const struct lis
 static enum pici_status check_all(struct pici_neighbor_plan *plan, enum pici_status own,
                                   const struct pici_neighbor_opts *options)
 {
-    enum { STATUS, RANK, INTRA, INTER, OPTIONS, NUMBERS = OPTIONS + 8 };
+    enum { STATUS, RANK, INTRA, INTER, OPTIONS, COUNT = 5, NUMBERS = OPTIONS + 2 * COUNT };
     struct pici_comm *comm = plan->comm;
-    const uint64_t option[] = {(uint64_t)options->route, options->most_bytes, (uint64_t)options->leaf,
-                               (uint64_t)options->gain};
+    const uint64_t option[COUNT] = {(uint64_t)options->route, options->most_bytes, (uint64_t)options->leaf,
+                                    (uint64_t)options->gain, (uint64_t)options->level};
     uint64_t numbers[NUMBERS] = {[STATUS] = (uint64_t)(int64_t)own,
                                  [RANK] = own ? (uint64_t)comm->rank : UINT64_MAX,
                                  [INTRA] = double_bits(comm->settings.bandwidth[POLICY_INTRA]),
                                  [INTER] = double_bits(comm->settings.bandwidth[POLICY_INTER])};
     numbers[STATUS] = own ? numbers[STATUS] : UINT64_MAX; /* statuses are negative: below that */
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < COUNT; i++) {
         numbers[OPTIONS + 2 * i] = own ? UINT64_MAX : option[i];
         numbers[OPTIONS + 2 * i + 1] = own ? UINT64_MAX : ~option[i];
     }
@@ -79,9 +82,9 @@ static enum pici_status check_all(struct pici_neighbor_plan *plan, enum pici_sta
                        pici_strerror(status));
         return status;
     }
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < COUNT; i++)
         if (numbers[OPTIONS + 2 * i] != ~numbers[OPTIONS + 2 * i + 1]) {
-            static const char *const names[] = {"route", "most_bytes", "leaf", "gain"};
+            static const char *const names[COUNT] = {"route", "most_bytes", "leaf", "gain", "level"};
             pici_coll_note(comm, "ranks disagree on the option %s of a neighbourhood plan", names[i]);
             return PICI_E_ARG;
         }
@@ -179,13 +182,75 @@ static int has_bit(const uint8_t *row, int i)
     return row[i / 8] >> i % 8 & 1;
 }
 
-/* Gather the rows of all ranks, as bits by rank, and turn them into rows by virtual rank. */
-static enum pici_status gather_rows(struct pici_comm *comm, const struct lists *lists, uint64_t *out, size_t words)
+/* The places of virtual ranks in a plan: its order by regions. */
+struct places {
+    struct schedule_nodes regions;
+    int *order;     /* [ranks] virtual rank by place */
+    int *begin;     /* [ranks + 1] the array of regions */
+    int *place_of;  /* [ranks] place by rank */
+    int *region_of; /* [ranks] by virtual rank */
+    uint8_t *gathered;
+};
+
+enum { REGION_BYTES = 4 }; /* a region's number on its way */
+
+static int own_region(const struct pici_neighbor_opts *options)
+{
+    if (options->level == PICI_LEVEL_NODE)
+        return 0;
+    return options->level == PICI_LEVEL_REGION ? options->region : pici_region_own(options->level);
+}
+
+/* Allocate the arrays; returns 0 if one is missing. places_free frees them in any case. */
+static int places_new(struct places *places, int ranks)
+{
+    const size_t count = (size_t)ranks;
+    *places = (struct places){.order = malloc(count * sizeof *places->order),
+                              .begin = malloc((count + 1) * sizeof *places->begin),
+                              .place_of = malloc(count * sizeof *places->place_of),
+                              .region_of = calloc(count, sizeof *places->region_of),
+                              .gathered = malloc(count * REGION_BYTES)};
+    return places->order && places->begin && places->place_of && places->region_of && places->gathered;
+}
+
+/* Gather the regions of all ranks, and place the ranks. */
+static enum pici_status find_places(struct places *places, struct pici_neighbor_plan *plan,
+                                    const struct pici_neighbor_opts *options)
+{
+    const struct pici_comm *comm = plan->comm;
+    uint8_t own[REGION_BYTES];
+    enum pici_status status = PICI_OK;
+    store_le32(own, (uint32_t)own_region(options));
+    if (options->level != PICI_LEVEL_NODE)
+        status = pici_call_gather_small(own, places->gathered, sizeof own, plan->comm);
+    if (status)
+        return status;
+    for (int i = 0; i < comm->ranks && options->level != PICI_LEVEL_NODE; i++)
+        places->region_of[i] = (int)load_le32(places->gathered + REGION_BYTES * comm->order[i]);
+    places->regions.nodes = pici_neighbor_regions(&plan->nodes, places->region_of, places->order, places->begin);
+    places->regions.begin = places->begin;
+    plan->regions = places->regions.nodes;
+    for (int place = 0; place < comm->ranks; place++)
+        places->place_of[comm->order[places->order[place]]] = place;
+    return PICI_OK;
+}
+
+static void places_free(struct places *places)
+{
+    free(places->order);
+    free(places->begin);
+    free(places->place_of);
+    free(places->region_of);
+    free(places->gathered);
+}
+
+/* Gather the rows of all ranks, as bits by rank, and turn them into rows by place. */
+static enum pici_status gather_rows(struct pici_comm *comm, const struct lists *lists, const int *place_of,
+                                    uint64_t *out, size_t words)
 {
     const size_t count = (size_t)comm->ranks, row = (count + 7) / 8;
     uint8_t *own = calloc(1, row), *all = malloc(count * row);
-    int *virtual_rank = malloc(count * sizeof *virtual_rank);
-    uint64_t missing = !own || !all || !virtual_rank;
+    uint64_t missing = !own || !all;
     enum pici_status status = combine(comm, &missing, 1, PICI_SUM);
     if (!status && missing)
         status = PICI_E_NOMEM;
@@ -194,16 +259,13 @@ static enum pici_status gather_rows(struct pici_comm *comm, const struct lists *
             set_bit(own, lists->destination[i]);
     if (!status)
         status = pici_call_gather_small(own, all, row, comm);
-    for (int i = 0; i < comm->ranks && !status; i++)
-        virtual_rank[comm->order[i]] = i;
     for (int r = 0; r < comm->ranks && !status; r++)
         for (int destination = 0; destination < comm->ranks; destination++)
             if (has_bit(all + (size_t)r * row, destination))
-                out[(size_t)virtual_rank[r] * words + (size_t)virtual_rank[destination] / 64] |=
-                    UINT64_C(1) << virtual_rank[destination] % 64;
+                out[(size_t)place_of[r] * words + (size_t)place_of[destination] / 64] |= UINT64_C(1)
+                                                                                         << place_of[destination] % 64;
     free(own);
     free(all);
-    free(virtual_rank);
     return status;
 }
 
@@ -232,15 +294,18 @@ static int rising(const struct pici_comm *comm, const int *virtual_rank, const i
 /* ---- routes */
 
 static void plan_routes(struct pici_neighbor_plan *plan, const struct neighbor_graph *graph,
-                        const struct pici_neighbor_opts *options)
+                        const struct places *places, const struct pici_neighbor_opts *options)
 {
-    const int virtual_rank = plan->comm->virtual_rank;
+    const int place = places->place_of[plan->comm->rank];
     plan->least_inter = pici_neighbor_least(graph);
     if (plan->route != PICI_ROUTE_DIRECT)
         plan->routes[PICI_ROUTE_HALVING] =
-            pici_neighbor_halving(graph, virtual_rank, options->leaf, options->gain ? options->gain : 2);
+            pici_neighbor_halving(graph, place, options->leaf, options->gain ? options->gain : 2);
     if (plan->route != PICI_ROUTE_HALVING)
-        plan->routes[PICI_ROUTE_DIRECT] = pici_neighbor_direct(graph, virtual_rank);
+        plan->routes[PICI_ROUTE_DIRECT] = pici_neighbor_direct(graph, place);
+    for (int i = PICI_ROUTE_DIRECT; i <= PICI_ROUTE_HALVING; i++)
+        if (plan->routes[i])
+            pici_neighbor_rename(plan->routes[i], places->order);
 }
 
 /* With more ranks than halving allows, a rank knows only its own messages. The ranks sum their counts. */
@@ -352,6 +417,7 @@ static enum pici_status make(struct pici_neighbor_plan *plan, const struct lists
     enum pici_status status;
     plan->route = options->route;
     plan->most_bytes = options->most_bytes;
+    plan->regions = plan->nodes.nodes;
     if ((status = check_edges(comm, lists)))
         return status;
     find_slots(plan, lists);
@@ -359,15 +425,19 @@ static enum pici_status make(struct pici_neighbor_plan *plan, const struct lists
         status = plan_lists(plan, lists);
         return status ? status : close_routes(plan);
     }
-    uint64_t *out = calloc((size_t)comm->ranks * words, sizeof *out), missing = !out;
-    const struct neighbor_graph graph = {comm->ranks, words, out, &plan->nodes};
+    struct places places;
+    uint64_t *out = calloc((size_t)comm->ranks * words, sizeof *out);
+    uint64_t missing = !places_new(&places, comm->ranks) || !out;
+    const struct neighbor_graph graph = {comm->ranks, words, out, &plan->nodes, &places.regions};
     status = combine(comm, &missing, 1, PICI_SUM);
     if (!status && missing)
         status = PICI_E_NOMEM;
-    if (!status && !(status = gather_rows(comm, lists, out, words))) {
-        plan_routes(plan, &graph, options);
+    if (!status && !(status = find_places(&places, plan, options)) &&
+        !(status = gather_rows(comm, lists, places.place_of, out, words))) {
+        plan_routes(plan, &graph, &places, options);
         status = close_routes(plan);
     }
+    places_free(&places);
     free(out);
     return status;
 }
@@ -447,13 +517,16 @@ enum pici_status pici_neighbor_plan_info(const struct pici_neighbor_plan *plan, 
                                       .widest = plan->widest[route],
                                       .offloads = counts->offloads,
                                       .hash = plan->hash,
-                                      .seconds = plan->seconds};
+                                      .seconds = plan->seconds,
+                                      .regions = (uint64_t)plan->regions,
+                                      .region_messages = counts->region_messages,
+                                      .region_blocks = counts->region_blocks};
     for (int i = 0; i < chosen->send_begin[chosen->steps]; i++)
         if (chosen->send[i].peer != chosen->virtual_rank) {
             info.own_messages++;
             info.own_blocks += (uint64_t)chosen->send[i].count;
         }
-    return sized_write(to, &info, sizeof info, sizeof info);
+    return sized_write(to, &info, sizeof info, offsetof(struct pici_neighbor_info, regions));
 }
 
 /* ---- calls */

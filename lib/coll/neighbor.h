@@ -24,6 +24,7 @@ struct pici_neighbor_plan {
         blocks[3];       /* for each route, the most of any rank: blocks of a message, and route->room_blocks */
     double bandwidth[2]; /* inside a node and between nodes: the lowest of all ranks */
     uint64_t least_inter;
+    int regions;
     int sources;
     int *slot_begin; /* [ranks + 1] for each virtual rank, its first index in slots */
     int *slots;      /* [sources] indices into the caller's list of sources */

@@ -12,9 +12,9 @@ struct planner {
     const struct neighbor_graph *graph;
     struct neighbor_route *route;
     int virtual_rank, leaf, gain;
-    int halvings;   /* the depth of the deepest cut */
-    int *node_of;   /* [ranks] */
-    uint64_t *seen; /* [ranks][words] bit v of row h: there is a message from h to v in the last step */
+    int halvings;             /* the depth of the deepest cut */
+    int *node_of, *region_of; /* [ranks] */
+    uint64_t *seen;           /* [ranks][words] bit v of row h: there is a message from h to v in the last step */
     struct neighbor_entries sent, received;
     size_t debts, pairs; /* room in the next arrays */
     uint64_t *owes,
@@ -117,9 +117,12 @@ static void pass(struct planner *planner, int step, int from, int target, int bl
         node[planner->node_of[from]][0]++;
         node[planner->node_of[target]][1]++;
     }
+    const int another = !inter && planner->region_of[from] != planner->region_of[target];
+    counts->region_blocks += (uint64_t)another;
     if (first) {
         counts->messages++;
         counts->inter_messages += (uint64_t)inter;
+        counts->region_messages += (uint64_t)another;
         sender->messages[0][inter]++;
         receiver->messages[1][inter]++;
     }
@@ -278,9 +281,17 @@ static void hand_over(struct planner *planner, int depth, struct range from, str
     }
 }
 
-/* Where to cut a range: at the node boundary nearest to its middle; inside a node, at the middle. */
-static int cut(const struct schedule_nodes *nodes, struct range range)
+static const struct schedule_nodes *regions_of(const struct neighbor_graph *graph)
 {
+    return graph->regions ? graph->regions : graph->nodes;
+}
+
+/* Where to cut a range: at the node boundary nearest to its middle; inside a node, at the region boundary nearest to
+ * it; inside a region, at the middle. */
+static int cut(const struct planner *planner, struct range range)
+{
+    const int one_node = planner->node_of[range.low] == planner->node_of[range.high - 1];
+    const struct schedule_nodes *nodes = one_node ? regions_of(planner->graph) : planner->graph->nodes;
     const int low = pici_schedule_node(nodes, range.low), high = pici_schedule_node(nodes, range.high - 1);
     int best = 0, distance = 0;
     for (int node = low + 1; node <= high; node++) {
@@ -297,7 +308,7 @@ static int is_leaf(const struct planner *planner, struct range range)
 {
     if (size_of(range) <= (planner->leaf ? planner->leaf : 1))
         return 1;
-    return !planner->leaf && planner->node_of[range.low] == planner->node_of[range.high - 1];
+    return !planner->leaf && planner->region_of[range.low] == planner->region_of[range.high - 1];
 }
 
 static void halve(struct planner *planner, int depth, struct range range, const int *holder)
@@ -309,7 +320,7 @@ static void halve(struct planner *planner, int depth, struct range range, const 
                 finish(planner, holder[owner], owner, range);
         return;
     }
-    const int middle = cut(planner->graph->nodes, range);
+    const int middle = cut(planner, range);
     const struct range low_half = {range.low, middle}, high_half = {middle, range.high};
     int *in_low = malloc(2 * (size_t)ranks * sizeof *in_low);
     if (planner->failed || !in_low || !grow(planner, low_half, high_half)) {
@@ -379,15 +390,18 @@ static struct neighbor_route *plan(struct planner *planner, void (*by)(struct pl
 {
     const size_t ranks = (size_t)planner->graph->ranks;
     struct neighbor_route *route = planner->route = calloc(1, sizeof *route);
-    planner->node_of = malloc(ranks * sizeof *planner->node_of);
+    planner->node_of = malloc(2 * ranks * sizeof *planner->node_of);
+    planner->region_of = planner->node_of + ranks;
     planner->seen = calloc(ranks * planner->graph->words, sizeof *planner->seen);
     if (route) {
         route->load = calloc(ranks, sizeof *route->load);
         route->part = calloc((size_t)NEIGHBOR_PARTS * (size_t)planner->graph->nodes->nodes, sizeof *route->part);
     }
     if (route && route->load && route->part && planner->node_of && planner->seen) {
-        for (int i = 0; i < planner->graph->ranks; i++)
+        for (int i = 0; i < planner->graph->ranks; i++) {
             planner->node_of[i] = pici_schedule_node(planner->graph->nodes, i);
+            planner->region_of[i] = pici_schedule_node(regions_of(planner->graph), i);
+        }
         route->virtual_rank = planner->virtual_rank;
         route->ranks = planner->graph->ranks;
         route->nodes = planner->graph->nodes;

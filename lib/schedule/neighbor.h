@@ -31,6 +31,7 @@ struct neighbor_graph {
     size_t words;         /* of a row */
     const uint64_t *rows; /* [ranks * words] */
     const struct schedule_nodes *nodes;
+    const struct schedule_nodes *regions; /* parts of nodes that stay together; NULL: the nodes */
 };
 
 static inline size_t pici_neighbor_words(int ranks)
@@ -46,6 +47,7 @@ struct neighbor_load {
 
 struct neighbor_counts {
     uint64_t edges, messages, inter_messages, most_messages, blocks, inter_blocks, offloads, widest, hash;
+    uint64_t region_messages, region_blocks; /* to another region of the same node */
 };
 
 /* A message of this virtual rank. */
@@ -74,7 +76,7 @@ struct neighbor_route {
     const struct schedule_nodes *nodes;
 };
 
-/* Make a plan. leaf: do not halve ranges of this many virtual ranks; 0: of a single node. gain >= 1. NULL: no memory.
+/* Make a plan. leaf: do not halve ranges of this many virtual ranks; 0: of a single region. gain >= 1. NULL: no memory.
  * The graph is not needed afterwards, but its nodes are. */
 struct neighbor_route *pici_neighbor_halving(const struct neighbor_graph *, int virtual_rank, int leaf, int gain);
 struct neighbor_route *pici_neighbor_direct(const struct neighbor_graph *, int virtual_rank);
@@ -84,6 +86,15 @@ struct neighbor_route *pici_neighbor_direct(const struct neighbor_graph *, int v
 struct neighbor_route *pici_neighbor_lists(const struct schedule_nodes *, int ranks, int virtual_rank,
                                            const int *destination, int destinations, const int *source, int sources);
 void pici_neighbor_free(struct neighbor_route *);
+
+/* Number the virtual ranks of a route's messages anew: i becomes names[i], a rank of the same node. The loads keep the
+ * old numbers. */
+void pici_neighbor_rename(struct neighbor_route *, const int *names);
+
+/* The order of virtual ranks by node and region: a node's regions by their lowest virtual rank, and in a region its
+ * virtual ranks in rising order. order[i] = virtual rank. begin [ranks + 1]: where each region begins in the order.
+ * Returns the number of regions. region_of: by virtual rank; regions of different nodes are different. */
+int pici_neighbor_regions(const struct schedule_nodes *, const int *region_of, int *order, int *begin);
 
 /* The lower limit of counts.inter_blocks. */
 uint64_t pici_neighbor_least(const struct neighbor_graph *);

@@ -168,6 +168,44 @@ struct neighbor_route *pici_neighbor_lists(const struct schedule_nodes *nodes, i
     return route;
 }
 
+/* ---- regions */
+
+void pici_neighbor_rename(struct neighbor_route *route, const int *names)
+{
+    const int sends = route->send_begin[route->steps], receives = route->receive_begin[route->steps];
+    int segments = 0;
+    for (int i = 0; i < sends; i++) {
+        route->send[i].peer = names[route->send[i].peer];
+        segments += route->send[i].count;
+    }
+    for (int i = 0; i < receives; i++) {
+        route->receive[i].peer = names[route->receive[i].peer];
+        segments += route->receive[i].count;
+    }
+    for (int i = 0; i < segments; i++)
+        route->segments[i] = names[route->segments[i]];
+    route->virtual_rank = names[route->virtual_rank];
+}
+
+int pici_neighbor_regions(const struct schedule_nodes *nodes, const int *region_of, int *order, int *begin)
+{
+    int regions = 0, placed = 0;
+    for (int node = 0; node < nodes->nodes; node++)
+        for (int i = nodes->begin[node]; i < nodes->begin[node + 1]; i++) {
+            int first = nodes->begin[node];
+            while (region_of[first] != region_of[i])
+                first++;
+            if (first < i)
+                continue; /* the region has its place */
+            begin[regions++] = placed;
+            for (int j = i; j < nodes->begin[node + 1]; j++)
+                if (region_of[j] == region_of[i])
+                    order[placed++] = j;
+        }
+    begin[regions] = placed;
+    return regions;
+}
+
 void pici_neighbor_free(struct neighbor_route *route)
 {
     if (!route)

@@ -348,11 +348,13 @@ def neighbors_new(
     most_bytes: int,
     leaf: int,
     gain: int,
+    level: int,
+    region: int,
     /,
 ) -> Union[Plan, int]: ...
 def neighbors_info(
     plan: Plan, /
-) -> tuple[int, int, int, int, int, int, int, int, int, int, int, int, int, int, float]: ...
+) -> tuple[int, int, int, int, int, int, int, int, int, int, int, int, int, int, float, int, int, int]: ...
 
 # DLPack's capsules, and calls of the system
 def dlpack_open(capsule: object, /) -> tuple[int, int, int, int, tuple[int, ...], Optional[tuple[int, ...]], int]: ...

@@ -252,8 +252,8 @@ static PyObject *comm_tune(PyObject *self, PyObject *args, PyObject *named)
     return PyErr_Occurred() ? NULL : PyLong_FromLong(s);
 }
 
-/* neighbors_new(driver, sources, destinations, route, most_bytes, leaf, gain) -> a plan; or a status, BUSY or CLOSED.
- * sources and destinations: tuples of ranks. */
+/* neighbors_new(driver, sources, destinations, route, most_bytes, leaf, gain, level, region) -> a plan; or a status,
+ * BUSY or CLOSED. sources and destinations: tuples of ranks. */
 static PyObject *neighbors_new(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -262,12 +262,13 @@ static PyObject *neighbors_new(PyObject *self, PyObject *args)
     struct pici_neighbor_plan *plan = NULL;
     struct pici_comm *comm;
     uint64_t number;
-    int route;
-    if (!PyArg_ParseTuple(args, "OO!O!O&O&O&O&", &driver, &PyTuple_Type, &sources, &PyTuple_Type, &destinations,
+    int route, level;
+    if (!PyArg_ParseTuple(args, "OO!O!O&O&O&O&O&i", &driver, &PyTuple_Type, &sources, &PyTuple_Type, &destinations,
                           pici_py_u31, &route, pici_py_u64, &opts.most_bytes, pici_py_u31, &opts.leaf, pici_py_u31,
-                          &opts.gain))
+                          &opts.gain, pici_py_u31, &level, &opts.region))
         return NULL;
     opts.route = (enum pici_route)route;
+    opts.level = (enum pici_level)level;
     const size_t n = (size_t)PyTuple_Size(sources), m = (size_t)PyTuple_Size(destinations);
     if (n > INT_MAX || m > INT_MAX)
         return PyErr_Format(PyExc_OverflowError, "there are too many neighbours");

@@ -23,6 +23,8 @@ from .errors import BrokenError, make
 __all__ = ["NeighborInfo", "Neighbors"]
 
 ROUTES = {"auto": 0, "direct": 1, "halving": 2}
+LEVELS = {"node": 0, "socket": 1, "numa": 2}
+_REGION = 3
 _MOST = 2**31 - 1
 
 
@@ -56,6 +58,9 @@ class NeighborInfo:
     own_blocks: int
     hash: int
     seconds: float
+    regions: int
+    region_messages: int
+    region_blocks: int
 
 
 class Neighbors:
@@ -72,7 +77,14 @@ class Neighbors:
 
     @classmethod
     def _of(
-        cls, comm: Gathers, sources: Iterable[int], destinations: Iterable[int], route: str, numbers: tuple[int, ...]
+        cls,
+        comm: Gathers,
+        sources: Iterable[int],
+        destinations: Iterable[int],
+        route: str,
+        numbers: tuple[int, ...],
+        level: str,
+        region: Optional[int],
     ) -> Neighbors:
         def listed(name: str, ranks: Iterable[int]) -> tuple[int, ...]:
             return tuple(whole(f"a rank of {name}", operator.index(r), 0, comm._size - 1) for r in ranks)
@@ -82,7 +94,14 @@ class Neighbors:
         whole("most_bytes", most, 0, 2**63 - 1)
         whole("leaf", leaf, 0, _MOST)
         whole("gain", gain, 0, _MOST)
-        made = _codec.neighbors_new(comm._driver, into, out, choice("route", route, ROUTES), most, leaf, gain)
+        by = choice("level", level, LEVELS)
+        if region is not None and by:
+            raise ValueError(f"level {level!r} finds the region of each rank: pass region alone")
+        number = 0 if region is None else whole("region", operator.index(region), -(2**31), _MOST)
+        way = choice("route", route, ROUTES)
+        made = _codec.neighbors_new(
+            comm._driver, into, out, way, most, leaf, gain, by if region is None else _REGION, number
+        )
         if isinstance(made, int):
             if made in (BUSY, CLOSED) or made == BrokenError.status:
                 raise comm._refusal(made)

@@ -45,7 +45,7 @@ PyObject *pici_py_plan_new(struct pici_neighbor_plan *made, uint64_t driver, siz
 }
 
 /* neighbors_info(plan) -> (route, steps, edges, messages, inter_messages, most_messages, blocks, inter_blocks,
- * least_inter, widest, offloads, own_messages, own_blocks, hash, seconds). */
+ * least_inter, widest, offloads, own_messages, own_blocks, hash, seconds, regions, region_messages, region_blocks). */
 static PyObject *neighbors_info(PyObject *self, PyObject *capsule)
 {
     (void)self;
@@ -55,11 +55,11 @@ static PyObject *neighbors_info(PyObject *self, PyObject *capsule)
         return NULL;
     (void)lib.neighbor_plan_info(plan->made, &info); /* neither is null */
     typedef unsigned long long number;
-    return Py_BuildValue("iiKKKKKKKKKKKKd", (int)info.route, info.steps, (number)info.edges, (number)info.messages,
+    return Py_BuildValue("iiKKKKKKKKKKKKdKKK", (int)info.route, info.steps, (number)info.edges, (number)info.messages,
                          (number)info.inter_messages, (number)info.most_messages, (number)info.blocks,
                          (number)info.inter_blocks, (number)info.least_inter, (number)info.widest,
                          (number)info.offloads, (number)info.own_messages, (number)info.own_blocks, (number)info.hash,
-                         info.seconds);
+                         info.seconds, (number)info.regions, (number)info.region_messages, (number)info.region_blocks);
 }
 
 PyMethodDef pici_py_neighbor_functions[] = {

@@ -315,13 +315,17 @@ class Comm(SparseCalls):
         most_bytes: int = 0,
         leaf: int = 0,
         gain: int = 0,
+        level: str = "node",
+        region: Optional[int] = None,
     ) -> Neighbors:
         """Make a plan for neighbourhood all-gathers. This rank receives from the ranks in sources, and sends to those
         in destinations. All ranks make it, with the same options; both ends of an edge list it equally often. route:
         "direct", a message for each edge; "halving", ranks relay for each other; "auto", what is predicted to be
         faster. most_bytes: the most that a rank sends in all_gatherv, which saves a round in each call. leaf, gain: as
-        in struct pici_neighbor_opts. After set_nodes(), make a new plan. Ctrl-C does not end this call."""
-        return Neighbors._of(self, sources, destinations, route, (most_bytes, leaf, gain))
+        in struct pici_neighbor_opts. level: ranks of a "node", a CPU "socket" or a "numa" domain send each other their
+        blocks directly; a rank's affinity tells its socket or domain. region: the number of this rank's own region
+        instead, which may differ between ranks. After set_nodes(), make a new plan. Ctrl-C does not end this call."""
+        return Neighbors._of(self, sources, destinations, route, (most_bytes, leaf, gain), level, region)
 
     # -- how it works
 

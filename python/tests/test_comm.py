@@ -331,7 +331,7 @@ class Arrays(unittest.TestCase):
             self.assertEqual(list(inspect.signature(getattr(pici.Neighbors, name)).parameters), ["self", *want])
         self.assertEqual(
             list(inspect.signature(pici.Comm.neighbors).parameters),
-            ["self", "sources", "destinations", "route", "most_bytes", "leaf", "gain"],
+            ["self", "sources", "destinations", "route", "most_bytes", "leaf", "gain", "level", "region"],
         )
         self.assertRegex(
             pydoc.plain(pydoc.render_doc(pici.Comm.all_reduce)), r"timeout: ?'?Optional\[Timeout\]'? = None"

@@ -104,6 +104,26 @@ class Results(unittest.TestCase):
             self.assertLess(halving.messages, 12)
             self.assertEqual(halving.hash, infos[0][1].hash)
 
+    def test_regions(self):
+        """Ranks of one node by regions of 1, 3 and 2, each given by its rank; sockets and domains, whatever they are."""
+
+        def work(comm):
+            region = (7, -1, -1, -1, 4, 4)[comm.rank]
+            plans = [
+                comm.neighbors(range(6), range(6), route="halving", gain=1, region=region),
+                comm.neighbors(range(6), range(6), route="halving", level="socket"),
+                comm.neighbors(range(6), range(6), route="direct", level="numa"),
+            ]
+            sent = np.full(5, comm.rank, np.int16)
+            return [plan.all_gather(sent).tolist() for plan in plans], plans[0].info
+
+        want = [rank for rank in range(6) for _ in range(5)]
+        for got, info in together(pici.Comm.threads(6), work):
+            self.assertEqual(got, [want] * 3)
+            self.assertEqual((info.regions, info.inter_messages, info.edges), (3, 0, 30))
+            self.assertLess(info.region_messages, 22)  # the edges between regions
+            self.assertGreaterEqual(info.region_blocks, 12)  # each block into each other region
+
     def test_requests(self):
         """Also those that are dropped, and a plan that is."""
 
@@ -136,6 +156,10 @@ class Refused(unittest.TestCase):
             ),
             (ValueError, "most_bytes is -1", lambda: comm.neighbors([], [], most_bytes=-1)),
             (ValueError, "leaf is 2147483648", lambda: comm.neighbors([], [], leaf=2**31)),
+            (ValueError, "level", lambda: comm.neighbors([], [], level="core")),
+            (ValueError, "pass region alone", lambda: comm.neighbors([], [], level="numa", region=1)),
+            (ValueError, "region is 2147483648", lambda: comm.neighbors([], [], region=2**31)),
+            (TypeError, "", lambda: comm.neighbors([], [], region=0.5)),
             (pici.PeerError, "the edge from rank 0 to rank 0", lambda: comm.neighbors([0], [])),
             (ValueError, "counts: 1 numbers for 2 sources", lambda: plan.all_gatherv(x, [3])),
             (ValueError, r"counts\[1\] is -1", lambda: plan.all_gatherv(x, [3, -1])),

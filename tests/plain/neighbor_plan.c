@@ -16,6 +16,8 @@ struct graph {
     unsigned char edge[MOST][MOST]; /* from, to; the diagonal is set in places, and means nothing */
     int begin[MOST + 1];
     struct schedule_nodes nodes;
+    int region_begin[MOST + 1]; /* parts of nodes */
+    struct schedule_nodes regions;
     int leaf, gain;
     const char *name;
     uint64_t seed;
@@ -26,8 +28,9 @@ static int failures, graphs; /* graphs: checked */
 static int fail(const struct graph *g, const char *what, int a, int b)
 {
     if (failures++ < 20)
-        printf("plain_neighbor_plan: %s seed %llu, %d ranks, %d nodes, leaf %d, gain %d: %s (%d, %d)\n", g->name,
-               (unsigned long long)g->seed, g->n, g->nodes.nodes, g->leaf, g->gain, what, a, b);
+        printf("plain_neighbor_plan: %s seed %llu, %d ranks, %d nodes, %d regions, leaf %d, gain %d: %s (%d, %d)\n",
+               g->name, (unsigned long long)g->seed, g->n, g->nodes.nodes, g->regions.nodes, g->leaf, g->gain, what, a,
+               b);
     return 0;
 }
 
@@ -48,6 +51,14 @@ static int node_at(const struct graph *g, int position)
     while (g->begin[node + 1] <= position)
         node++;
     return node;
+}
+
+static int region_at(const struct graph *g, int position)
+{
+    int region = 0;
+    while (g->region_begin[region + 1] <= position)
+        region++;
+    return region;
 }
 
 static int wants_any(const struct graph *g, int o, int low, int high)
@@ -118,12 +129,15 @@ static void slow_side(const struct graph *g, int t, int al, int ah, int bl, int 
 static int slow_cut(const struct graph *g, int low, int high)
 {
     const int one_node = node_at(g, low) == node_at(g, high - 1);
-    if (high - low <= 1 || (g->leaf ? high - low <= g->leaf : one_node))
+    const int one_region = region_at(g, low) == region_at(g, high - 1);
+    if (high - low <= 1 || (g->leaf ? high - low <= g->leaf : one_region))
         return 0;
     int middle = low + (high - low) / 2;
-    for (int cut = low + 1, best = 1 << 30; cut < high && !one_node; cut++) {
+    for (int cut = low + 1, best = 1 << 30; cut < high && !one_region; cut++) {
         const int distance = abs((cut - low) - (high - cut));
-        if (node_at(g, cut) != node_at(g, cut - 1) && distance < best) {
+        const int boundary =
+            one_node ? region_at(g, cut) != region_at(g, cut - 1) : node_at(g, cut) != node_at(g, cut - 1);
+        if (boundary && distance < best) {
             best = distance;
             middle = cut;
         }
@@ -320,7 +334,7 @@ static int compare_nodes(const struct graph *g)
 /* The messages of the plan against those of the slow one. */
 static int compare(const struct graph *g, int steps)
 {
-    uint64_t messages = 0, blocks = 0, inter = 0, most = 0;
+    uint64_t messages = 0, blocks = 0, inter = 0, most = 0, region_messages = 0, region_blocks = 0;
     if (route[0]->steps != steps + 1)
         return fail(g, "steps", route[0]->steps, steps + 1);
     for (int r = 0; r < g->n; r++) {
@@ -331,6 +345,7 @@ static int compare(const struct graph *g, int steps)
                 const struct neighbor_message *m =
                     x == r ? NULL : find(a->send, a->send_begin[k], a->send_begin[k + 1], x);
                 const unsigned char *want = sent[k == steps ? STEPS : k][r][x];
+                const int another = node_at(g, r) == node_at(g, x) && region_at(g, r) != region_at(g, x);
                 int at = 0;
                 for (int o = 0; o < g->n; o++)
                     if (want[o]) {
@@ -342,6 +357,8 @@ static int compare(const struct graph *g, int steps)
                 if (m && at != m->count)
                     return fail(g, "more blocks than it should send", r, x);
                 own += m != NULL;
+                region_messages += m && another;
+                region_blocks += another ? (uint64_t)at : 0;
             }
         messages += own;
         most = own > most ? own : most;
@@ -351,6 +368,8 @@ static int compare(const struct graph *g, int steps)
     const struct neighbor_counts *c = &route[0]->counts;
     if (c->messages != messages || c->blocks != blocks || c->inter_blocks != inter || c->most_messages != most)
         return fail(g, "counts", (int)c->messages, (int)messages);
+    if (c->region_messages != region_messages || c->region_blocks != region_blocks)
+        return fail(g, "counts between regions", (int)c->region_blocks, (int)region_blocks);
     return 1;
 }
 
@@ -361,13 +380,66 @@ static struct neighbor_graph rows_of(const struct graph *g, uint64_t *rows)
     for (int o = 0; o < g->n; o++)
         for (int v = 0; v < g->n; v++)
             rows[(size_t)o * words + (size_t)v / 64] |= (uint64_t)g->edge[o][v] << v % 64;
-    return (struct neighbor_graph){g->n, words, rows, &g->nodes};
+    return (struct neighbor_graph){g->n, words, rows, &g->nodes,
+                                   g->regions.nodes == g->nodes.nodes ? NULL : &g->regions};
 }
 
 static void free_routes(const struct graph *g)
 {
     for (int r = 0; r < g->n; r++)
         pici_neighbor_free(route[r]);
+}
+
+/* A plan with other names for the ranks of a node serves the graph with these names. */
+static void check_names(const struct graph *g, struct rng *r)
+{
+    static struct graph renamed;
+    struct neighbor_route *old[MOST];
+    int names[MOST];
+    uint64_t messages = 0;
+    for (int i = 0; i < g->n; i++) {
+        const int first = g->begin[node_at(g, i)], other = first + (int)rng_below(r, (uint64_t)(i - first + 1));
+        names[i] = i;
+        names[i] = names[other];
+        names[other] = i;
+    }
+    renamed = *g;
+    for (int o = 0; o < g->n; o++)
+        for (int v = 0; v < g->n; v++)
+            renamed.edge[names[o]][names[v]] = g->edge[o][v];
+    memcpy(old, route, sizeof old);
+    for (int i = 0; i < g->n; i++) {
+        route[names[i]] = old[i];
+        pici_neighbor_rename(old[i], names);
+        if (old[i]->virtual_rank != names[i])
+            fail(g, "a route has another rank", i, names[i]);
+    }
+    run_plan(&renamed, &messages);
+    if (messages != route[0]->counts.messages)
+        fail(g, "another number of messages with other names", (int)messages, 0);
+}
+
+/* The order by regions has each virtual rank once, in its node; a region is a run of it, in rising order. */
+static void check_order(const struct graph *g, struct rng *r)
+{
+    int region_of[MOST], order[MOST], begin[MOST + 1], seen[MOST] = {0}, at = 0;
+    const int kinds = 1 + (int)rng_below(r, 4);
+    for (int i = 0; i < g->n; i++)
+        region_of[i] = (int)rng_below(r, (uint64_t)kinds) - 1;
+    const int regions = pici_neighbor_regions(&g->nodes, region_of, order, begin);
+    if (begin[0] || begin[regions] != g->n)
+        fail(g, "the order has no beginning or end", begin[0], begin[regions]);
+    for (int region = 0; region < regions; region++)
+        for (int i = begin[region]; i < begin[region + 1]; i++, at++) {
+            const int first = i == begin[region], v = order[i], before = i ? order[i - 1] : -1;
+            if (v < 0 || v >= g->n || seen[v]++ || node_at(g, v) != node_at(g, i))
+                fail(g, "a virtual rank is not in its node, or there twice", i, v);
+            else if (!first && (region_of[v] != region_of[before] || v < before))
+                fail(g, "a region is not a run in rising order", i, v);
+            for (int j = g->begin[node_at(g, i)]; first && j < v; j++)
+                if (region_of[j] == region_of[v] || !seen[j])
+                    fail(g, "a region does not begin with its lowest virtual rank, after those before", v, j);
+        }
 }
 
 static void check(const struct graph *g)
@@ -397,6 +469,9 @@ static void check(const struct graph *g)
         if (c->messages + (uint64_t)(g->gain - 1) * c->offloads > edges)
             fail(g, "more messages than the bound", (int)c->messages, (int)edges);
     }
+    struct rng names = {g->seed + 5};
+    check_names(g, &names);
+    check_order(g, &names);
     free_routes(g);
     messages = 0;
     for (int r = 0; r < g->n; r++)
@@ -468,6 +543,20 @@ static void draw_nodes(struct graph *g, struct rng *r)
     g->nodes = (struct schedule_nodes){i, g->begin};
 }
 
+/* Half of the time nodes are regions; else they have up to four each, of any sizes. */
+static void draw_regions(struct graph *g, struct rng *r)
+{
+    const int many = rng_chance(r, 500000);
+    int regions = 0;
+    for (int node = 0; node < g->nodes.nodes; node++)
+        for (int i = g->begin[node]; i < g->begin[node + 1]; i++)
+            if (i == g->begin[node] ||
+                (many && rng_chance(r, 4000000u / (uint32_t)(g->begin[node + 1] - g->begin[node] + 3))))
+                g->region_begin[regions++] = i;
+    g->region_begin[regions] = g->n;
+    g->regions = (struct schedule_nodes){regions, g->region_begin};
+}
+
 static void small_graphs(void)
 {
     static const uint32_t densities[] = {0, 50000, 100000, 200000, 300000, 500000, 700000, 1000000};
@@ -485,6 +574,7 @@ static void small_graphs(void)
                     g.leaf = g.n;
                 draw_edges(&g, (enum kind)kind, &r, densities[density], 1 + density % 2, 1 + density % 3);
                 draw_nodes(&g, &r);
+                draw_regions(&g, &r);
                 check(&g);
                 graphs++;
                 if (kind != ER && kind != MOORE && kind != POWER_LAW && density == 1)
@@ -535,7 +625,7 @@ static void large(const struct known *k)
         for (int v = 0; v < n; v++)
             if (o != v && is_edge(k, &r, o, v))
                 rows[(size_t)o * words + (size_t)v / 64] |= UINT64_C(1) << v % 64;
-    const struct neighbor_graph graph = {n, words, rows, &nodes};
+    const struct neighbor_graph graph = {n, words, rows, &nodes, NULL};
     struct neighbor_route *route0 = pici_neighbor_halving(&graph, 0, 0, 2);
     const struct neighbor_counts *c = &route0->counts;
     const uint64_t least = pici_neighbor_least(&graph);
@@ -579,7 +669,7 @@ static void many_large(int times)
         for (int o = 0; o < N; o++)
             for (int v = 0; v < N; v++)
                 rows[o * WORDS + v / 64] |= (uint64_t)rng_chance(&r, densities[i % 8]) << v % 64;
-        const struct neighbor_graph graph = {N, WORDS, rows, &nodes};
+        const struct neighbor_graph graph = {N, WORDS, rows, &nodes, NULL};
         struct neighbor_route *a = pici_neighbor_halving(&graph, 0, 0, gain),
                               *b = pici_neighbor_halving(&graph, other, 0, gain);
         const struct neighbor_counts *c = &a->counts, *d = &b->counts;
@@ -600,9 +690,45 @@ static void many_large(int times)
     graphs += times;
 }
 
+/* Random graphs of 64 ranks of a node in four regions: messages and blocks between regions, by node and by region, and
+ * the fewest blocks. The table of docs/reference/neighbor.md. */
+static void by_regions(void)
+{
+    enum { N = 64, NUMBERS = 5 };
+    static const uint32_t densities[] = {50000, 100000, 300000, 500000, 700000};
+    static const uint64_t want[][NUMBERS] = {{202, 192, 155, 144, 109},
+                                             {395, 339, 297, 218, 158},
+                                             {1233, 718, 953, 214, 192},
+                                             {2021, 921, 1550, 201, 192},
+                                             {2806, 1028, 2155, 192, 192}};
+    static const int node_begin[] = {0, N}, region_begin[] = {0, 16, 32, 48, N};
+    const struct schedule_nodes nodes = {1, node_begin}, regions = {4, region_begin};
+    for (int i = 0; i < 5; i++) {
+        struct rng r = {77};
+        uint64_t rows[N] = {0};
+        for (int o = 0; o < N; o++)
+            for (int v = 0; v < N; v++)
+                if (o != v && rng_chance(&r, densities[i]))
+                    rows[o] |= UINT64_C(1) << v;
+        const struct neighbor_graph graph = {N, 1, rows, &nodes, &regions}, as_nodes = {N, 1, rows, &regions, NULL};
+        struct neighbor_route *direct = pici_neighbor_direct(&graph, 0),
+                              *halving = pici_neighbor_halving(&graph, 0, 0, 2);
+        const uint64_t got[NUMBERS] = {direct->counts.messages, halving->counts.messages, direct->counts.region_blocks,
+                                       halving->counts.region_blocks, pici_neighbor_least(&as_nodes)};
+        for (int k = 0; k < NUMBERS; k++)
+            if (got[k] != want[i][k])
+                failures += printf("plain_neighbor_plan: four regions, graph %d: number %d is %llu, not %llu\n", i, k,
+                                   (unsigned long long)got[k], (unsigned long long)want[i][k]) > 0;
+        pici_neighbor_free(direct);
+        pici_neighbor_free(halving);
+    }
+    graphs += 5;
+}
+
 int main(void)
 {
     small_graphs();
+    by_regions();
     many_large(test_full() ? 200 : 4);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         large(&known[i]);

@@ -66,19 +66,23 @@ void neighbor_case_random(struct neighbor_case *c, struct rng *r, int p, uint64_
     c->opts.agree = (int)rng_below(r, 2);
     if (rng_chance(r, 300000))
         random_values(c, r);
+    const int regions = 1 + (int)rng_below(r, 3);
+    c->plan.level = rng_chance(r, 500000) ? PICI_LEVEL_REGION : (enum pici_level)rng_below(r, 3);
+    for (int i = 0; i < p; i++)
+        c->region_of[i] = (int)rng_below(r, (uint64_t)regions) - 1;
 }
 
 const char *neighbor_case_words(const struct neighbor_case *c)
 {
     static char words[600];
-    int n =
-        snprintf(words, sizeof words,
-                 "neighbours: %d ranks seed %llu route %d leaf %d gain %d most_bytes %llu %s%s format %s slice %llu "
-                 "window %d agree %d codec %d counts",
-                 c->p, (unsigned long long)c->seed, (int)c->plan.route, c->plan.leaf, c->plan.gain,
-                 (unsigned long long)c->plan.most_bytes, c->varied ? "varied " : "", pici_dtype_name(c->dtype),
-                 pici_format_name(c->opts.format), (unsigned long long)c->opts.slice_bytes, c->opts.window,
-                 c->opts.agree, (int)c->values.codec);
+    int n = snprintf(
+        words, sizeof words,
+        "neighbours: %d ranks seed %llu route %d leaf %d gain %d level %d most_bytes %llu %s%s format %s slice %llu "
+        "window %d agree %d codec %d counts",
+        c->p, (unsigned long long)c->seed, (int)c->plan.route, c->plan.leaf, c->plan.gain, (int)c->plan.level,
+        (unsigned long long)c->plan.most_bytes, c->varied ? "varied " : "", pici_dtype_name(c->dtype),
+        pici_format_name(c->opts.format), (unsigned long long)c->opts.slice_bytes, c->opts.window, c->opts.agree,
+        (int)c->values.codec);
     for (int i = 0; i < c->p && n < (int)sizeof words - 24; i++)
         n += snprintf(words + n, sizeof words - (size_t)n, " %llu", (unsigned long long)c->count[i]);
     return words;
@@ -173,9 +177,10 @@ void neighbor_rank_free(struct neighbor_rank *k)
 enum pici_status neighbor_rank_plan(struct neighbor_rank *k, const struct neighbor_case *c, struct pici_comm *comm,
                                     struct pici_neighbor_plan **plan)
 {
+    struct pici_neighbor_opts opts = c->plan;
     enum pici_status s = pici_comm_set_nodes(comm, c->node_of);
-    return s ? s
-             : pici_neighbor_plan_create(plan, comm, k->sources, k->source, k->destinations, k->destination, &c->plan);
+    opts.region = c->region_of[k->rank];
+    return s ? s : pici_neighbor_plan_create(plan, comm, k->sources, k->source, k->destinations, k->destination, &opts);
 }
 
 enum pici_status neighbor_rank_call(struct neighbor_rank *k, const struct neighbor_case *c,

@@ -14,7 +14,8 @@ struct neighbor_case {
     int p;
     unsigned char times[NEIGHBOR_RANKS][NEIGHBOR_RANKS]; /* how often an edge from the first to the second is listed */
     int node_of[NEIGHBOR_RANKS];
-    struct pici_neighbor_opts plan;
+    int region_of[NEIGHBOR_RANKS];
+    struct pici_neighbor_opts plan; /* but for region */
     enum pici_dtype dtype;
     int varied;
     uint64_t count[NEIGHBOR_RANKS];
