@@ -110,8 +110,9 @@ PICI_API enum pici_status pici_neighbor_plan_info(const struct pici_neighbor_pla
 /* Allocate the memory of a call on this plan whose longest contribution has count elements, with these options. For
  * all_gatherv on a plan with most_bytes, count is most_bytes in elements. The communicator keeps the memory. Such a
  * call then allocates nothing except a request (_start). So ranks can check that all have memory before they begin.
- * This is for buffers in host memory, and over NCCL for buffers in the GPU's. Local. PICI_E_NOMEM; PICI_E_ARG (null, or as for a call), PICI_E_UNSUPPORTED (as for a call); PICI_E_BROKEN (the
- * communicator is broken, or requests are in flight). */
+ * This is for buffers in host memory, and over NCCL for buffers in the GPU's. Local. PICI_E_NOMEM; PICI_E_ARG (null, or
+ * as for a call), PICI_E_UNSUPPORTED (as for a call); PICI_E_BROKEN (the communicator is broken, or requests are in
+ * flight). */
 PICI_API enum pici_status pici_neighbor_plan_reserve(struct pici_neighbor_plan *, uint64_t count, enum pici_dtype,
                                                      const struct pici_coll_opts *);
 

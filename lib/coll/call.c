@@ -377,8 +377,8 @@ static struct call_args make_gatherv(const void *send, uint64_t sendcount, void 
     return args;
 }
 
-/* Over a transport of GPU memory, messages are dense and have all of the numbers, or the contribution of one rank. NCCL's
- * own collectives would read host memory. */
+/* Over a transport of GPU memory, messages are dense. They have all of the numbers, or the contribution of one rank.
+ * NCCL's own collectives would read host memory. */
 static enum pici_status wait_small(struct call_args args, struct pici_comm *comm, enum pici_algorithm algorithm)
 {
     struct pici_coll_opts options = PICI_COLL_OPTS_INIT;

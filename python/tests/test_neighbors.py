@@ -105,7 +105,7 @@ class Results(unittest.TestCase):
             self.assertEqual(halving.hash, infos[0][1].hash)
 
     def test_regions(self):
-        """Ranks of one node by regions of 1, 3 and 2, each given by its rank; sockets and domains, whatever they are."""
+        """Ranks of one node by regions of 1, 3 and 2, given by the ranks; by sockets and domains, whatever they are."""
 
         def work(comm):
             region = (7, -1, -1, -1, 4, 4)[comm.rank]
