@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Callers' arrays as memory that the library can read and write, and elements as arrays for callers."""
+"""Convert callers' arrays to memory that the library can read and write, and elements to arrays for callers."""
 from __future__ import annotations
 
 import importlib

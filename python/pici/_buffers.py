@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arrays of callers as the send and receive buffers of collectives, and new arrays for results.
+"""Make send and receive buffers of collectives from callers' arrays, and new arrays for results.
 
-The memory of a buffer is what _codec takes: an ndarray of the stored elements; or (address, bytes, owner), for tensors
-of torch, which are read without DLPack, and for memory of a GPU. Messages begin with the name of the argument."""
+The memory of a buffer has the form that _codec takes. It is an ndarray of the stored elements; or (address, bytes,
+owner) for torch tensors, which this module reads without DLPack, and for GPU memory. Messages begin with the name of
+the argument.
+"""
 from __future__ import annotations
 
 import functools
@@ -26,12 +28,14 @@ class Buffer(NamedTuple):
     n: int
     #: an ndarray or a tensor of the same shape and type; None: there is none in the host's memory
     like: Any
-    #: "", or why it cannot be received into
+    #: "", or the reason why it cannot receive
     fixed: str
 
 
 def _typed(found: Optional[DType], width: int, name: Any, dtype: Optional[DTypeLike]) -> DType:
-    """What elements are taken for. found, width, name: their own dtype, if it has a place here; its bytes; its name."""
+    """The dtype to use. found, width, name: the elements' own dtype, or None if it is not supported; its bytes; its
+    name.
+    """
     if dtype is None:
         if found is None or found in OPAQUE:
             raise TypeError(f"unsupported element type {name}: pass dtype= to read the bits as another")
@@ -140,7 +144,7 @@ def read(x: Any, name: str, dtype: Optional[DTypeLike] = None, on_gpu: bool = Fa
 def written(
     x: Any, send: Buffer, count: int, dtype: Optional[DTypeLike] = None, on_gpu: bool = False, name: str = "recv"
 ) -> Memory:
-    """The memory of the argument recv, or another one, for count stored elements of the dtype of send."""
+    """The memory of the argument recv, or of another argument, for `count` stored elements of the dtype of send."""
     b = read(x, name, dtype, on_gpu)
     if b.dtype is not send.dtype:
         raise TypeError(f"{name}: elements of {b.dtype.name}, but send has {send.dtype.name}: pass arrays of one dtype")
@@ -152,7 +156,7 @@ def written(
 
 
 def fresh(send: Buffer, shape: tuple[int, ...]) -> tuple[Any, Memory]:
-    """A new array for a result, of the type of the array that is sent, and its memory."""
+    """A new array for a result, of the sent array's type, and its memory."""
     like, d = send.like, send.dtype
     if isinstance(send.memory, tuple) and like is not None:
         made = like.new_empty(shape)
@@ -174,7 +178,7 @@ def fresh(send: Buffer, shape: tuple[int, ...]) -> tuple[Any, Memory]:
 
 
 def shape_of(send: Buffer) -> tuple[int, ...]:
-    """The shape of the array that is sent."""
+    """The shape of the sent array."""
     if send.like is not None:
         return tuple(send.like.shape)
     if isinstance(send.memory, tuple):

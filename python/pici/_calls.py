@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 Op = Literal["sum", "avg", "min", "max"]
 Timeout = Union[float, datetime.timedelta]
 Array = TypeVar("Array", bound=Sized)
-Extra = Union[int, bytes, tuple[Any, Optional[bytes]], None]  # what only some calls have: _comm.c
+Extra = Union[int, bytes, tuple[Any, Optional[bytes]], None]  # for some calls: _comm.c
 
-BUSY, CLOSED = 1, 2  # results of _codec beside statuses
+BUSY, CLOSED = 1, 2  # results of _codec other than statuses
 _NAMES = {
     ALL_GATHER: "all_gather",
     REDUCE_SCATTER: "reduce_scatter",
@@ -61,9 +61,9 @@ class Stats:
     calls: int
     #: bytes of all messages sent
     wire_bytes: int
-    #: what the same messages would have with dense blocks
+    #: the size of the same messages with dense blocks
     dense_bytes: int
-    #: those of wire_bytes that went to ranks of other nodes
+    #: the part of wire_bytes that went to ranks of other nodes
     inter_bytes: int
     #: blocks sent, by format
     sends: dict[str, int]
@@ -71,7 +71,7 @@ class Stats:
     encode_s: float
     decode_s: float
     wait_s: float
-    #: elements that a lossy codec has rounded, each as often as it was
+    #: elements that a lossy codec rounded, counted once each time
     events: int = 0
     #: seconds of encode_s and decode_s that the codec took
     quantize_s: float = 0
@@ -217,7 +217,7 @@ class Taken(NamedTuple):
     algorithm: Optional[str] = None
     values: Optional[ValuesLike] = None
     native: Optional[bool] = None
-    opts: Optional[CollOpts] = None  # as _codec has them
+    opts: Optional[CollOpts] = None  # in _codec's form
 
 
 _NONE = Taken()
@@ -295,7 +295,7 @@ class Request:
 
 
 class Calls:
-    """What Comm inherits, with _gathers.py."""
+    """Methods that Comm inherits; more are in _gathers.py."""
 
     _driver: Any
     _rank: int
@@ -381,7 +381,7 @@ class Calls:
         return f"algorithm={options.algorithm!r} for {_NAMES[kind]}{lossy}"
 
     def _refusal(self, status: int, what: str = "") -> Error:
-        """The exception for the result of _codec. what: the call, and an option that it may not have."""
+        """The exception for a result of _codec. what: the call, and an option that it may not support."""
         if status == BUSY:
             return BusyError(
                 "another thread is in a call on this communicator: give each thread its own, or take turns by a lock"
@@ -391,7 +391,7 @@ class Calls:
         if status == CLOSED:
             return BrokenError("the communicator is closed: make another")
         said = _codec.comm_error(self._driver)
-        if not said or isinstance(said, int):  # refused before anything was sent; or closed, or in use, meanwhile
+        if not said or isinstance(said, int):  # rejected before it sent anything; or closed, or in use, meanwhile
             words = _codec.strerror(status)
             if status == UnsupportedError.status:
                 return make(status, f"{words}: {what}")

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What DLPack's capsules have, for _dlpack.py. The structs are those of DLPack's dlpack.h. */
+ * The contents of DLPack's capsules, for _dlpack.py. The structs match DLPack's dlpack.h. */
 #include "_functions.h"
 #include "_objects.h"
 
@@ -43,7 +43,7 @@ static struct tensor *tensor_of(PyObject *capsule, uint64_t *flags)
     return &v->tensor;
 }
 
-/* n numbers in a tuple; NULL stands for none: None. */
+/* A tuple of n numbers; None for NULL. */
 static PyObject *numbers(const int64_t *p, int32_t n)
 {
     if (!p && n)
@@ -60,7 +60,7 @@ static PyObject *numbers(const int64_t *p, int32_t n)
 }
 
 /* dlpack_open(o) -> (address, code, bits, lanes, shape, strides, flags). strides: in elements, or None: row-major.
- * BufferError: it is no capsule that is known here. */
+ * BufferError: an unknown kind of capsule. */
 static PyObject *dlpack_open(PyObject *self, PyObject *capsule)
 {
     (void)self;

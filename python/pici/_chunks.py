@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Chunks of arrays, of any dtype of NumPy but objects, as blocks and back: what the codecs for Zarr share."""
+"""Convert chunks of arrays to blocks and back, for any dtype of NumPy but objects. The codecs for Zarr share this."""
 from __future__ import annotations
 
 from typing import Any, NamedTuple, Optional
@@ -16,14 +16,14 @@ _INTEGERS = {"M": "i8", "m": "i8", "U": "u4"}
 
 
 class Options(NamedTuple):
-    """What a codec's configuration says. Of no effect on how a chunk is read."""
+    """A codec's configuration. It has no effect on reading a chunk."""
 
     format: str = "auto"
     pack: Pack = "planes"
     checksum: bool = True
 
     def check(self) -> None:
-        """ValueError or TypeError if one of them has no such value."""
+        """ValueError or TypeError if a value is invalid."""
         format_code(self.format)
         pack_code(self.pack)
         if not isinstance(self.checksum, bool):
@@ -31,8 +31,9 @@ class Options(NamedTuple):
 
 
 def like(dtype: np.dtype[Any]) -> Optional[np.dtype[Any]]:
-    """As what elements of a dtype are stored, in the same byte order: times and text as integers, structures and all
-    else as bytes. None: as what they are. TypeError for objects."""
+    """The type that stores elements of a dtype, in the same byte order: integers for times and text, bytes for
+    structures and all others. None: the dtype itself. TypeError for objects.
+    """
     if dtype.hasobject:
         raise TypeError(f"elements of {dtype} are objects, which pici does not store: use vlen-utf8 or vlen-bytes")
     if of_numpy(dtype) is not None:
@@ -42,7 +43,7 @@ def like(dtype: np.dtype[Any]) -> Optional[np.dtype[Any]]:
 
 
 def _little(array: Any) -> Any:
-    """Structures with little-endian members, since what describes an array says no other order of these."""
+    """Convert structures to little-endian members, since an array's description cannot state another order."""
     little = array.dtype.newbyteorder("<")
     if array.dtype.names is None or array.dtype == little:
         return array
@@ -61,7 +62,7 @@ def encode(array: Any, options: Options) -> bytes:
 
 
 def decode(block: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
-    """The elements of a block, which must be those of an array of this dtype and shape."""
+    """The elements of a block as an array of this dtype and shape. CorruptError if they do not match."""
     stored = like(dtype)
     as_bytes = stored is not None and stored.itemsize == 1
     native = dtype.newbyteorder("<" if as_bytes else "=")
@@ -74,5 +75,5 @@ def decode(block: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
         raise CorruptError(f"the chunk has {info.count} elements of {info.dtype}, and not {count} of {wanted}")
     if not count:
         return np.empty(shape, dtype)
-    found = decompress(block, dtype=d.name, max_bytes=None)  # the array says how much there is
+    found = decompress(block, dtype=d.name, max_bytes=None)  # the array's shape limits it
     return found.view(native).reshape(shape).astype(dtype, copy=False)

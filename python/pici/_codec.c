@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * pici._codec: the library's functions on Python objects. Here are those on blocks, and calls by one thread at a time;
- * the other files are those of _functions.h.
+ * pici._codec: the library's functions on Python objects. This file has the functions for blocks, and calls by one
+ * thread at a time. _functions.h lists the other files.
  *
  * The module uses the stable ABI of Python 3.9 only, so that one file serves every later CPython. That ABI has no
- * buffers; arrays therefore come as ndarrays, whose memory is found by NumPy's array interface (__array_struct__).
- * codec.py makes ndarrays of everything else. Bytes objects are taken as they are.
+ * buffers. So Python passes arrays as ndarrays, and NumPy's array interface (__array_struct__) gives their memory.
+ * codec.py makes ndarrays of everything else. Functions accept bytes objects directly.
  *
- * The GIL is released during calls that may take long: here those that read or write more than QUICK bytes. An object
- * that is passed in is referred to by the tuple of arguments, so it lives until the call returns. */
+ * Calls that may take long release the GIL: here, calls that read or write more than QUICK bytes. The tuple of
+ * arguments refers to each passed object, so it lives until the call returns. */
 #include <limits.h>
 
 #include "_functions.h"
 #include "_objects.h"
 
 enum {
-    QUICK = 32768,       /* bytes: a call on less takes a few microseconds, about as long as to hand the GIL over */
-    SMALL_BLOCK = 16384, /* bytes: a block that may be as long as this is made on the stack */
+    QUICK = 32768,       /* bytes: a shorter call takes a few microseconds, about as long as a switch of the GIL */
+    SMALL_BLOCK = 16384, /* bytes: blocks of at most this length are made on the stack */
     DELTA_DTYPE = 5,     /* offset of the dtype in a small delta */
-    PART_BYTES = 24      /* what a delta of a part may have more */
+    PART_BYTES = 24      /* additional bytes of a part's delta */
 };
 
-/* The elements of an array: (rows, row_length, first, count), as in struct pici_columns; false with an exception if
- * they are not n. */
+/* Parse the elements of an array: (rows, row_length, first, count), as in struct pici_columns. False with an exception
+ * if they are not n elements. */
 static bool columns_of(struct pici_columns *columns, const uint64_t part[4], uint64_t n)
 {
     *columns = (struct pici_columns)PICI_COLUMNS_INIT;
@@ -162,7 +162,7 @@ static PyObject *verify(PyObject *self, PyObject *block_object)
     return Py_BuildValue("iKKs", (int)s, (unsigned long long)fault.offset, (unsigned long long)fault.tile, fault.rule);
 }
 
-/* Find the deltas that are applied to n elements of out. Returns false with an exception. */
+/* Get the deltas to apply to n elements of out. Returns false with an exception. */
 static bool find_deltas(const void **delta, size_t *size, Py_ssize_t count, PyObject *deltas, size_t bytes, uint64_t n)
 {
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -180,8 +180,8 @@ static bool find_deltas(const void **delta, size_t *size, Py_ssize_t count, PyOb
     return true;
 }
 
-/* apply_small(out, n, part, deltas, threads) -> status. out: an array of n elements of the dtype of the deltas, a
- * tuple. part: (rows, row_length, first, count), which of the tensor's they are. */
+/* apply_small(out, n, part, deltas, threads) -> status. out: an array of n elements of the deltas' dtype. deltas: a
+ * tuple. part: (rows, row_length, first, count), the place of the elements in the tensor. */
 static PyObject *apply_small(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -213,9 +213,8 @@ static PyObject *apply_small(PyObject *self, PyObject *args)
     return result;
 }
 
-/* nonzeros(base, block, first, n, indices, index_bytes, values, width) -> (status, count). Of elements
- * [first, first + n) of a block, or, with base, an array of all elements that a delta was made from, of what the delta
- * changes.
+/* nonzeros(base, block, first, n, indices, index_bytes, values, width) -> (status, count). The nonzeros among elements
+ * [first, first + n) of a block. With base, the array of all elements that a delta was made from: the delta's changes.
  *   indices   an array of positions of index_bytes each, 4 or 8
  *   values    an array for as many elements, of width bytes each */
 static PyObject *nonzeros(PyObject *self, PyObject *args)
@@ -252,11 +251,11 @@ static PyObject *nonzeros(PyObject *self, PyObject *args)
     return Py_BuildValue("iK", (int)s, (unsigned long long)count);
 }
 
-/* What a block is used for. */
+/* The use of a block. */
 enum { DECOMPRESS, RANGE, ADD, APPLY };
 
-/* decode(what, out, first, block, threads) -> status. out is an array with as many elements of the block's dtype as the
- * block; for RANGE, with those from first on. */
+/* decode(what, out, first, block, threads) -> status. out: an array of the block's dtype, with as many elements as the
+ * block; for RANGE, it receives elements from first on. */
 static PyObject *decode(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -288,11 +287,11 @@ static PyObject *decode(PyObject *self, PyObject *args)
     return PyLong_FromLong(s);
 }
 
-/* in_turn(lock, method, args, named) -> method(*args, **named), made while this thread has the lock, a threading.RLock.
- * No handler of a signal runs between the lock's methods and the call: those run between bytecodes, or in a method that
- * waits and then fails. So the lock is free afterwards whatever has raised, which no "with" or "try" of Python's
- * ensures: in CPython 3.9 a handler may run before the first statement of a "finally", in 3.14 before the first of a
- * "with". */
+/* in_turn(lock, method, args, named) -> method(*args, **named), called while this thread holds the lock, a
+ * threading.RLock. No signal handler runs between the lock's methods and the call: handlers run between bytecodes, or
+ * in a method that waits and then fails. So the lock is free afterwards, after any exception. Python's own "with" and
+ * "try" do not ensure that. In CPython 3.9 a handler may run before the first statement of a "finally", in 3.14 before
+ * the first of a "with". */
 static PyObject *in_turn(PyObject *self, PyObject *all)
 {
     PyObject *lock, *method, *args, *named, *type, *value, *trace;

@@ -2,12 +2,12 @@
  *
  * Communicators, for comm.py. A communicator is a capsule of a driver, a started collective a capsule of a flight.
  *
- * The GIL is released while the library works. Members of a driver and of a flight change only under the GIL, but for
- * what the library itself writes during a call. A driver in use by a thread is `busy`; another thread is then refused,
- * since only one thread may use a communicator at a time.
+ * Functions release the GIL while the library works. Members of a driver and of a flight change only under the GIL,
+ * except members that the library itself writes during a call. A driver in use by a thread is `busy`, and rejects other
+ * threads, since only one thread may use a communicator at a time.
  *
  * A flight refers to the objects that own its buffers, and the driver's list refers to each flight, until its
- * collective has ended. So it does not matter in which order Python drops communicators, requests and arrays. */
+ * collective has ended. So Python may drop communicators, requests and arrays in any order. */
 #include "_comm.h"
 
 #include "_functions.h"
@@ -15,10 +15,10 @@
 #include "_options.h"
 #include "_vectors.h"
 
-/* How long a waiting thread does not look for signals, or for a close() by another thread. */
+/* Milliseconds between two checks of a waiting thread for signals, and for a close() by another thread. */
 enum { PIECE_MS = 100 };
 
-/* Results of functions here, beside enum pici_status. */
+/* Results of functions here, in addition to enum pici_status. */
 enum { BUSY = 1, CLOSED = 2 };
 
 struct totals {
@@ -28,11 +28,11 @@ struct totals {
 
 struct driver {
     struct pici_comm *comm; /* NULL: closed */
-    uint64_t number;        /* no other driver has it */
+    uint64_t number;        /* unique among drivers */
     int rank, ranks;
     bool busy;              /* a thread uses it */
-    bool stop;              /* another thread closed it meanwhile: the one that uses it is to end its call */
-    struct flight *flights; /* those that have not ended */
+    bool stop;              /* another thread closed it meanwhile: the thread that uses it must end its call */
+    struct flight *flights; /* flights that have not ended */
     struct totals sum, last;
 };
 
@@ -43,7 +43,7 @@ struct flight {
     bool ended;
     enum pici_status status;
     struct totals done;
-    PyObject *send, *recv; /* what owns the buffers, until it has ended, */
+    PyObject *send, *recv; /* owner of the buffers, until it has ended, */
     PyObject *residual;    /* or NULL */
     PyObject *extra;       /* what owns the plan, or NULL */
     uint64_t *counts;      /* of all_gatherv and all_to_allv, with the displs, until it has ended; or NULL */
@@ -86,14 +86,14 @@ static void add(struct driver *d, const struct pici_coll_stats *s)
     d->last.stats = *s;
 }
 
-/* What was sent has its result now, if it is what sparse() has made. */
+/* Note that the result is there, if the sent object is from sparse(). */
 static void note_end(PyObject *send, enum pici_status status)
 {
     if (pici_py_is_sparse(send))
         pici_py_sparse(send)->ended = !status;
 }
 
-/* A flight has ended, and is no longer in the driver's list. */
+/* Remove an ended flight from the driver's list. */
 static void land(struct driver *d, struct flight *f, enum pici_status status)
 {
     PyObject *send = f->send, *recv = f->recv, *residual = f->residual, *extra = f->extra;
@@ -107,7 +107,7 @@ static void land(struct driver *d, struct flight *f, enum pici_status status)
     add(d, &f->done.stats);
     if (!f->driver)
         PyMem_Free(f);
-    Py_DecRef(send); /* last, since this may run any code */
+    Py_DecRef(send); /* last, since this may run any Python code */
     Py_DecRef(recv);
     Py_DecRef(residual);
     Py_DecRef(extra);
@@ -133,7 +133,7 @@ static void reap(struct driver *d)
         const enum pici_status s = lib.test(&f->request, &done);
         PyEval_RestoreThread(state);
         if (!done)
-            return; /* those behind it have not ended either */
+            return; /* later ones have not ended either */
         unlink_flight(d, f);
         land(d, f, s);
         next = d->flights; /* land() may have run code that dropped others */
@@ -163,8 +163,8 @@ static void leave(struct driver *d)
     d->busy = false;
 }
 
-/* Wait until a request has ended: 1, and *status. Python's handlers of signals run now and then, if this is the main
- * thread. -1: one of them raised an exception. 0: another thread closed the communicator. */
+/* Wait until a request has ended: returns 1 and sets *status. On the main thread, Python's signal handlers run from
+ * time to time. -1: a handler raised an exception. 0: another thread closed the communicator. */
 static int wait_patiently(struct driver *d, struct pici_request **request, enum pici_status *status)
 {
     for (;;) {
@@ -193,16 +193,16 @@ struct call {
     struct pici_values values;
     PyObject *send_owner, *recv_owner, *residual_owner; /* borrowed; the last may be NULL */
     int root;                                           /* of broadcast */
-    /* Of all_gatherv: the first is to be freed, and the other is behind it. Of all_to_allv these are of what is
-     * received, and the two behind them of what is sent. Else NULL. */
+    /* all_gatherv: free the first; the second follows it in memory. all_to_allv: these are of the received elements;
+     * two arrays of the sent ones follow them. Else NULL. */
     uint64_t *counts, *displs, *sendcounts, *sdispls;
-    struct sparse *sparse;           /* NULL: what is sent and received is dense */
-    struct pici_neighbor_plan *plan; /* of a neighbourhood all-gather, with so many sources */
+    struct sparse *sparse;           /* NULL: both buffers are dense */
+    struct pici_neighbor_plan *plan; /* of a neighbourhood all-gather, with this number of sources */
     size_t sources;
-    PyObject *extra; /* borrowed: what owns the plan, or NULL */
+    PyObject *extra; /* borrowed: owner of the plan, or NULL */
 };
 
-/* Whether both share memory and are not the same in place of each other, as the collective allows it. */
+/* Whether the two overlap in a way that the collective does not support as in place. */
 static bool overlap(const struct call *c, const struct driver *d)
 {
     const uintptr_t s = (uintptr_t)c->send.p, r = (uintptr_t)c->recv.p, rank = (uintptr_t)d->rank;
@@ -215,7 +215,7 @@ static bool overlap(const struct call *c, const struct driver *d)
     return !in_place && c->send.bytes && s < r + c->recv.bytes && r < s + c->send.bytes;
 }
 
-/* The lossy codec of a call: what values() has made, or None, and its residual, as long as what is sent. */
+/* The lossy codec of a call, from values() or None, and its residual, as long as the send buffer. */
 static bool read_values(struct call *c, PyObject *values)
 {
     struct memory residual;
@@ -240,7 +240,7 @@ static bool read_values(struct call *c, PyObject *values)
     return true;
 }
 
-/* Whether what lies at displs is inside so many elements. */
+/* Whether all runs at displs are within this number of elements. */
 static bool is_inside(const uint64_t *counts, const uint64_t *displs, size_t ranks, uint64_t room)
 {
     for (size_t i = 0; i < ranks; i++)
@@ -249,7 +249,7 @@ static bool is_inside(const uint64_t *counts, const uint64_t *displs, size_t ran
     return true;
 }
 
-/* Whether send and recv are as long as the call says. */
+/* Whether send and recv have the lengths that the call needs. */
 static bool fits(const struct call *c, size_t width, const struct driver *d)
 {
     const size_t ranks = c->plan ? c->sources : (size_t)d->ranks,
@@ -268,10 +268,10 @@ static bool fits(const struct call *c, size_t width, const struct driver *d)
                : c->send.bytes % width == 0 && (c->plan || c->send.bytes == c->counts[d->rank] * width);
 }
 
-/* What only some collectives have. extra: of broadcast the root; of all_gatherv the bytes of two arrays of uint64_t one
- * after the other, the counts and the displs of all ranks, and of all_to_allv four, those of what is received and of
- * what is sent, which are copied; of calls on a plan a tuple of the plan and None, or such two arrays of all sources;
- * else None. */
+/* Parse extra, the arguments of some collectives. broadcast: the root. all_gatherv: the bytes of two arrays of
+ * uint64_t, one after the other: the counts and the displs of all ranks. all_to_allv: four such arrays, for the
+ * received and then for the sent elements. Calls on a plan: a tuple of the plan, and None or two such arrays for all
+ * sources. Others: None. The call copies the arrays. */
 static bool read_extra(struct call *c, PyObject *extra, const struct driver *d)
 {
     size_t runs = (size_t)d->ranks;
@@ -320,7 +320,7 @@ static bool read_extra(struct call *c, PyObject *extra, const struct driver *d)
     return true;
 }
 
-/* A call of sparse vectors: what is sent is what sparse() has made, which has the place for the result too. */
+/* A call of sparse vectors. The sent object is from sparse(), and receives the result too. */
 static bool read_sparse(struct call *c, const struct driver *d)
 {
     const uint64_t ranks = (uint64_t)d->ranks;
@@ -343,9 +343,9 @@ static bool read_sparse(struct call *c, const struct driver *d)
     return !PyErr_Occurred();
 }
 
-/* (driver, kind, send, recv, dtype, op, opts, blocks, values, residual, extra): opts is what coll_opts() has made, or
- * None; values what values() has, or None. If send is what sparse() has made, recv is ignored. c->counts is to be
- * freed, also after a failure. */
+/* (driver, kind, send, recv, dtype, op, opts, blocks, values, residual, extra): opts is from coll_opts() or None,
+ * values from values() or None. If send is from sparse(), recv is ignored. The caller frees c->counts, even after a
+ * failure. */
 static bool read_arguments(struct call *c, struct driver **d, PyObject **capsule, int *blocks, PyObject *args)
 {
     static const struct pici_coll_opts defaults = PICI_COLL_OPTS_INIT;
@@ -438,7 +438,7 @@ static enum pici_status start(const struct call *c, struct pici_comm *comm, stru
     }
 }
 
-/* The call as a blocking one, which alone can be the native collective. It cannot be interrupted. */
+/* Make the call as a blocking one: only that can be the native collective. It cannot be interrupted. */
 static enum pici_status block(const struct call *c, struct pici_comm *comm)
 {
     switch (c->kind) {
@@ -501,8 +501,8 @@ void pici_py_driver_leave(PyObject *capsule)
     leave(PyCapsule_GetPointer(capsule, DRIVER));
 }
 
-/* comm_levels(inner, outer) -> (driver, rank, ranks) of a communicator that has both as parts, and their drivers are
- * closed then; Failed; BUSY or CLOSED. */
+/* comm_levels(inner, outer) -> (driver, rank, ranks) of a communicator made of both, whose drivers are then closed;
+ * Failed; BUSY or CLOSED. */
 static PyObject *comm_levels(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -531,7 +531,7 @@ static PyObject *comm_levels(PyObject *self, PyObject *args)
 }
 
 /* comm_call(driver, kind, send, recv, dtype, op, opts, blocks, values, residual, extra) -> a status, BUSY or CLOSED.
- * blocks: as a blocking call. If a handler of a signal raises an exception, the communicator is closed. */
+ * blocks: whether to make a blocking call. If a signal handler raises an exception, this closes the communicator. */
 static PyObject *comm_call(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -561,7 +561,7 @@ static PyObject *comm_call(PyObject *self, PyObject *args)
         ended = PyErr_CheckSignals() ? -1 : d->stop ? 0 : wait_patiently(d, &request, &s);
         if (ended != 1) {
             shut(d);
-            (void)lib.wait(&request); /* it has ended with the communicator; this frees it */
+            (void)lib.wait(&request); /* it ended with the communicator; this frees it */
         }
     }
     PyMem_Free(c.counts);
@@ -632,8 +632,8 @@ static PyObject *comm_start(PyObject *self, PyObject *args)
     return PyLong_FromLong(s);
 }
 
-/* comm_wait(flight, wait) -> its status; or BUSY. wait false: do not wait, and None if it has not ended. An exception
- * of a signal's handler leaves it in flight. */
+/* comm_wait(flight, wait) -> its status; or BUSY. wait false: do not wait, and return None if it has not ended. After
+ * an exception of a signal handler it remains in flight. */
 static PyObject *comm_wait(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -670,8 +670,8 @@ static PyObject *comm_wait(PyObject *self, PyObject *args)
 }
 
 /* comm_stats(driver, last) -> (calls, wire_bytes, dense_bytes, inter_bytes, sends by format in a tuple, encode_s,
- * decode_s, wait_s, events, quantize_s, dequantize_s, nonfinite, lost), of all calls, or of the last. The first
- * argument may also be a flight, which is a single call. */
+ * decode_s, wait_s, events, quantize_s, dequantize_s, nonfinite, lost), of all calls, or of the last one. The first
+ * argument may also be a flight: the statistics of one call. */
 static PyObject *comm_stats(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -697,13 +697,13 @@ static PyObject *comm_stats(PyObject *self, PyObject *args)
                          (number)s->events, s->quantize_s, s->dequantize_s, (number)s->nonfinite, s->lost);
 }
 
-/* BUSY or CLOSED, if a driver cannot be used; else 0. */
+/* BUSY or CLOSED if the driver is not usable; else 0. */
 static int refusal(const struct driver *d)
 {
     return !d->comm ? CLOSED : d->busy ? BUSY : 0;
 }
 
-/* comm_error(driver) -> the library's words for the first failure; "" if there was none; or BUSY or CLOSED. */
+/* comm_error(driver) -> the library's message for the first failure; "" if there was none; or BUSY or CLOSED. */
 static PyObject *comm_error(PyObject *self, PyObject *capsule)
 {
     (void)self;

@@ -10,13 +10,13 @@
 #include "_options.h"
 #include "_plans.h"
 
-/* Why a communicator was not made, as the last attempt of this thread tells: a Failed. */
+/* A Failed with the library's reason why this thread's last attempt made no communicator. */
 static PyObject *failed(enum pici_status s)
 {
     return pici_py_failed(s, 0, lib.comm_error(NULL), 0);
 }
 
-/* What was made, as comm_* functions take it; or Failed. */
+/* The new communicator, as comm_* functions take it; or Failed. */
 static PyObject *made(enum pici_status s, struct pici_comm *comm)
 {
     return s ? failed(s) : pici_py_driver(comm);
@@ -50,7 +50,7 @@ static PyObject *comm_threads(PyObject *self, PyObject *args)
     return list;
 }
 
-/* Close the descriptors in a tuple, but for that of a rank itself. An exception that is set stays. */
+/* Close the descriptors in a tuple, except the rank's own. Keeps a set exception. */
 static void close_all(PyObject *fds, int rank)
 {
     PyObject *type, *value, *trace;
@@ -64,8 +64,8 @@ static void close_all(PyObject *fds, int rank)
     PyErr_Restore(type, value, trace);
 }
 
-/* comm_sockets(fds, rank) -> (driver, rank, ranks), or Failed. fds: a tuple of descriptors, which belong to the
- * communicator then; they are closed if this fails. */
+/* comm_sockets(fds, rank) -> (driver, rank, ranks), or Failed. fds: a tuple of descriptors. The communicator owns them;
+ * if this fails, it closes them. */
 static PyObject *comm_sockets(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -91,7 +91,7 @@ static PyObject *comm_sockets(PyObject *self, PyObject *args)
 }
 
 /* comm_rendezvous(address, rank, ranks, token) -> (driver, rank, ranks), or Failed. address and token: bytes, or None.
- * rank -1 and ranks 0: what the environment says. */
+ * rank -1 and ranks 0: from the environment. */
 static PyObject *comm_rendezvous(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -109,7 +109,7 @@ static PyObject *comm_rendezvous(PyObject *self, PyObject *args)
     return made(s, comm);
 }
 
-/* ---- libraries for MPI and NCCL, whose headers are not needed here */
+/* ---- libraries for MPI and NCCL; their headers are not needed here */
 
 /* A function of a library. On NULL an exception is set. */
 static void *function_of(void *library, const char *name)
@@ -121,7 +121,7 @@ static void *function_of(void *library, const char *name)
     return p;
 }
 
-/* library(path) -> a library that is loaded, and stays so. OSError: it cannot be loaded. */
+/* library(path) -> the loaded library, which stays loaded. OSError: loading failed. */
 static PyObject *library(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -139,7 +139,7 @@ static void *library_of(PyObject *capsule)
     return PyCapsule_GetPointer(capsule, "pici.library");
 }
 
-/* mpi_version(library) -> what the MPI that libpici_mpi was built for calls itself. */
+/* mpi_version(library) -> the version string of the MPI that libpici_mpi was built for. */
 static PyObject *mpi_version(PyObject *self, PyObject *capsule)
 {
     (void)self;
@@ -156,8 +156,8 @@ static PyObject *mpi_version(PyObject *self, PyObject *capsule)
     return result;
 }
 
-/* comm_mpi(library, address, bytes) -> (driver, rank, ranks), or Failed. address: of an MPI_Comm of so many bytes: a
- * pointer, as Open MPI's, or an int, as MPICH's. */
+/* comm_mpi(library, address, bytes) -> (driver, rank, ranks), or Failed. address: of an MPI_Comm with this number of
+ * bytes: a pointer in Open MPI, an int in MPICH. */
 static PyObject *comm_mpi(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -206,7 +206,7 @@ static PyObject *comm_nccl(PyObject *self, PyObject *args)
     return made(s, comm);
 }
 
-/* comm_tune(driver, *, ...) -> a status, BUSY or CLOSED. What is not given is left. */
+/* comm_tune(driver, *, ...) -> a status, BUSY or CLOSED. Missing arguments change nothing. */
 static PyObject *comm_tune(PyObject *self, PyObject *args, PyObject *named)
 {
     (void)self;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Numbers and words of the library: constants of the headers, by the names that Python has for them. */
+ * Numbers and names of the library: constants of the headers, by their Python names. */
 #include "_functions.h"
 #include "_library.h"
 #include "_plans.h"
@@ -35,7 +35,7 @@ static PyObject *bound(PyObject *self, PyObject *args)
         (small ? lib.diff_small_bound : lib.bound)((enum pici_format)format, (enum pici_dtype)dtype, count));
 }
 
-/* strerror(status) -> its words. */
+/* strerror(status) -> its message. */
 static PyObject *words_of(PyObject *self, PyObject *status)
 {
     (void)self;
@@ -45,7 +45,7 @@ static PyObject *words_of(PyObject *self, PyObject *status)
     return PyUnicode_FromString(lib.strerror((enum pici_status)s));
 }
 
-/* Numbers of the headers by the words that Python has for them, in dicts. */
+/* Numbers of the headers by their Python names, in dicts. */
 static const struct {
     const char *dict, *word;
     int number;
@@ -109,7 +109,7 @@ static const struct {
     {"DELTA_FASTEST", PICI_DELTA_FASTEST},
 };
 
-/* Enter a word in a dict of the module, which is made if it is not there. */
+/* Add a name to a dict of the module. Makes the dict if it is missing. */
 static bool add_word(PyObject *module, const char *dict, const char *word, int number)
 {
     PyObject *words = PyObject_HasAttrString(module, dict) ? PyObject_GetAttrString(module, dict) : PyDict_New();

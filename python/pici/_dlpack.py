@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """DLPack import and export for all dtypes; NumPy's own DLPack support has neither bf16 nor f8.
 
-Import: the capsule is kept unchanged for as long as an array uses its memory; then its owner frees it. Export: NumPy
-makes a capsule of unsigned integers, and the type in it is set to the real one.
+Import: an array keeps the capsule unchanged while it uses the memory; then the capsule's owner frees it. Export: NumPy
+makes a capsule of unsigned integers, and this module sets the real type in it.
 """
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ class _Holder:
 
 
 def plain(x: Any, written: bool = False) -> Any:
-    """x itself; or what it stands for, if it is a tensor of torch that is a lazy conjugate or negative, of which
-    torch's __dlpack__ gives the old signs. written: it is written to, so that a copy is of no use."""
+    """x itself; or the elements it stands for, if it is a lazy conjugate or negative of torch. torch's __dlpack__ would
+    give the old signs. written: the caller writes to it, so a copy would be useless.
+    """
     if not isinstance(x, getattr(sys.modules.get("torch"), "Tensor", ())):
         return x
-    if hasattr(x, "__tensor_flatten__"):  # of a subclass, as torchao's and DTensor
+    if hasattr(x, "__tensor_flatten__"):  # of a subclass, such as torchao's and DTensor
         parts = x.__tensor_flatten__()[0]
         raise TypeError(f"{type(x).__name__}, which is made of other tensors: pass these ({', '.join(parts)})")
     if not (x.is_conj() or x.is_neg()):
@@ -41,8 +42,9 @@ def plain(x: Any, written: bool = False) -> Any:
 
 
 def imported(x: Any) -> tuple[np.ndarray[Any, Any], Optional[_dtypes.DType]]:
-    """The elements of an object with __dlpack__, without a copy, and their dtype if it has a place here. Elements of
-    other types, and of bf16 and f8, are given as unsigned integers."""
+    """The elements of an object with __dlpack__, without a copy, and their dtype if it is supported. Elements of bf16,
+    f8 and other types become unsigned integers.
+    """
     device = int(x.__dlpack_device__()[0])
     if device not in HOST:
         raise BufferError(
@@ -51,7 +53,7 @@ def imported(x: Any) -> tuple[np.ndarray[Any, Any], Optional[_dtypes.DType]]:
     try:
         try:
             capsule = x.__dlpack__(max_version=(1, 1))
-        except TypeError:  # from before DLPack 1.0, which has no versions
+        except TypeError:  # older than DLPack 1.0: without versions
             capsule = x.__dlpack__()
     except RuntimeError as e:  # old versions of torch, where others raise BufferError
         raise BufferError(str(e)) from e

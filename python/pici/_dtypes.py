@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The dtypes of elements, and their names in NumPy, ml_dtypes, torch and DLPack.
 
-Fourteen are the library's. Others are stored as one of these: bool as u8, a complex number as two floats, and types of
-which the library knows the name alone as bytes."""
+The library has fourteen. This module stores other types as one of these: bool as u8, a complex number as two floats.
+The library knows some types only by name, and stores them as bytes.
+"""
 from __future__ import annotations
 
 import ast
@@ -12,22 +13,22 @@ from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
 
-#: what dtype= takes: "bf16", "bfloat16", "torch.bfloat16", numpy.float32, a numpy.dtype, a torch.dtype
+#: values of dtype=: "bf16", "bfloat16", "torch.bfloat16", numpy.float32, a numpy.dtype, a torch.dtype
 DTypeLike = Union[str, type, "np.dtype[Any]", Any]
 
 
 class DType(NamedTuple):
     name: str
-    code: int  # enum pici_dtype of what is stored
-    storage: np.dtype[Any]  # NumPy's type of what is stored; if it has none, the unsigned integer of that width
+    code: int  # enum pici_dtype of the stored elements
+    storage: np.dtype[Any]  # NumPy's type of the stored elements, or an unsigned integer of that width
     narrow: str  # "" if NumPy has the type; else its name in ml_dtypes and torch
     dlpack: tuple[int, int]  # DLDataTypeCode, bits
     parts: int = 1  # stored elements of one element: 2 for complex numbers
-    only_numpy: Optional[np.dtype[Any]] = None  # times, text, structures, long doubles: the type, which no other has
+    only_numpy: Optional[np.dtype[Any]] = None  # times, text, structures, long doubles: the type
 
     @property
     def plain(self) -> bool:
-        """Whether an array of `storage` says all about the type."""
+        """Whether the type is fully known from an array of `storage`."""
         return not self.narrow and self.name in BY_NAME
 
     @property
@@ -74,12 +75,12 @@ def _bytes(name: str, narrow: str, dlpack: tuple[int, int]) -> DType:
     return DType(name, BY_NAME["u8"].code, np.dtype("uint8"), narrow, dlpack)
 
 
-#: two in a byte, which is one element here as in torch
+#: two in a byte; the byte is one element here, as in torch
 F4 = _bytes("f4e2m1x2", "float4_e2m1fn_x2", (17, 4))
 #: four in three bytes; here each byte is an element, since no other library has such arrays
 F6 = [_bytes("f6e2m3", "", (15, 6)), _bytes("f6e3m2", "", (16, 6))]
 COMPLEX32 = DType("complex32", BY_NAME["f16"].code, np.dtype("float16"), "", (5, 32), 2)
-#: no arithmetic is known of these
+#: types without arithmetic
 OPAQUE = [
     _bytes("f8e8m0", "float8_e8m0fnu", (14, 8)),
     _bytes("f8e4m3fnuz", "float8_e4m3fnuz", (11, 8)),
@@ -97,9 +98,9 @@ _BY_NUMPY = {
     **{d.narrow: d for d in OPAQUE if d.narrow},
 }
 _BY_OWN = {d.name: d for d in [*ALL, *OPAQUE]}
-#: what the field calls weights of two e2m1 in a byte. Their scales are arrays of their own
+#: common names of weights with two e2m1 in a byte. Their scales are separate arrays
 _BY_OWN.update({"mxfp4": F4, "nvfp4": F4})
-#: NumPy's own types, native, of which an array needs no conversion
+#: NumPy's own types in native byte order: their arrays need no conversion
 PLAIN = {d.storage: d for d in ALL if not d.narrow}
 # torch's second names. Without "torch." they would be ambiguous: NumPy's "float" is float64.
 _TORCH = {
@@ -114,14 +115,14 @@ _TORCH = {
 }
 
 
-#: a type in a file that is given to NumPy: some others, as of units that are divided by 0, end the process
+#: types from a file that are safe for NumPy: some others, such as units divided by 0, end the process
 _UNIT = r"(?:\[(?:[1-9][0-9]{0,8})?[A-Za-z]{1,9}(?:/[1-9][0-9]{0,8})?\])?"
 _TYPE = re.compile(rf"[<>|=]?(?:[?]|[biufcSUV][0-9]{{1,9}}|[mM]8{_UNIT})")
-_LITERAL_MOST = 10000  # bytes, as in numpy.load: longer ones may be too deep for Python's parser
+_LITERAL_MOST = 10000  # bytes, as in numpy.load: longer text may be too deep for Python's parser
 
 
 def _is_type(descr: Any) -> bool:
-    """Whether all types in it may be given to NumPy."""
+    """Whether all types in it are safe for NumPy."""
     if isinstance(descr, str):
         return _TYPE.fullmatch(descr) is not None
     if isinstance(descr, tuple):
@@ -150,18 +151,19 @@ def of_literal(literal: bytes, stored: DType) -> Optional[DType]:
     if dtype.hasobject or dtype.subdtype or not parts or rest or storage != stored.name:
         return None
     if storage != "u8":
-        dtype = dtype.newbyteorder("=")  # elements are read in the host's order
+        dtype = dtype.newbyteorder("=")  # readers give elements in the host's order
     return stored._replace(name=str(dtype), parts=parts, only_numpy=dtype)
 
 
 def of_numpy(dtype: np.dtype[Any]) -> Optional[DType]:
-    """The dtype of an ndarray's elements, in either byte order; None if it has no place here."""
+    """The dtype of an ndarray's elements, in either byte order; None if it is not supported."""
     return _BY_NUMPY.get(dtype.name)
 
 
 def named(wanted: DTypeLike) -> DType:
-    """The dtype that a caller names. NumPy's short codes are not taken: "i8" is eight bits here, and eight bytes
-    there."""
+    """The dtype that a caller names. Does not accept NumPy's short codes: "i8" is eight bits here, and eight bytes
+    there.
+    """
     name = wanted if isinstance(wanted, str) else str(wanted) if type(wanted).__module__ == "torch" else None
     if name is None:
         try:
@@ -178,8 +180,9 @@ def named(wanted: DTypeLike) -> DType:
 
 
 def numpy_dtype(d: DType) -> np.dtype[Any]:
-    """The dtype of a NumPy array of it; for bf16 and f8, that of ml_dtypes. Of what neither has, integers of as many
-    bytes."""
+    """The dtype of a NumPy array of it; for bf16 and f8, the dtype of ml_dtypes. If neither has it: integers of as many
+    bytes.
+    """
     if d.only_numpy is not None:
         return d.only_numpy
     if d is F4 or d in F6:

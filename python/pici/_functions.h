@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The functions of the extension module _codec, by the file that has them. */
+ * The functions of the extension module _codec, by file. */
 #ifndef PICI_PYTHON_FUNCTIONS_H
 #define PICI_PYTHON_FUNCTIONS_H
 

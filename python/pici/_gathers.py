@@ -18,7 +18,7 @@ from ._kwargs import Unpack, showing
 
 
 class Gathers(Calls):
-    """What Comm inherits."""
+    """Methods that Comm inherits."""
 
     @showing(Gathering)
     def broadcast(self, array: Array, root: int = 0, **options: Unpack[Gathering]) -> Array:
@@ -185,7 +185,9 @@ class Gathers(Calls):
     def _varied(
         self, send: Any, counts: Sequence[int], recv: Any, displs: Optional[Sequence[int]], options: Taken
     ) -> tuple[Buffer, Memory, Any, bytes]:
-        """What is sent, where to, the result for the caller, counts and displs in stored elements."""
+        """The buffer to send, the buffer to receive into, the result for the caller, counts and displs in stored
+        elements.
+        """
         buffer = _buffers.read(send, "send", options.dtype, self._on_gpu)
         parts = buffer.dtype.parts
         lengths = self._of_ranks("counts", counts)
@@ -208,8 +210,9 @@ class Gathers(Calls):
         rdispls: Optional[Sequence[int]],
         options: Taken,
     ) -> tuple[Buffer, Memory, Any, bytes]:
-        """What is sent, where to, the result for the caller, and in stored elements the counts and displs of what is
-        received and of what is sent."""
+        """The buffer to send, the buffer to receive into, and the result for the caller. Then, in stored elements, the
+        counts and displs of the received and of the sent elements.
+        """
         buffer = _buffers.read(send, "send", options.dtype, self._on_gpu)
         parts = buffer.dtype.parts
         out, into = self._of_ranks("sendcounts", sendcounts), self._of_ranks("recvcounts", recvcounts)
@@ -241,7 +244,7 @@ class Gathers(Calls):
         joined: bool,
         options: Taken,
     ) -> tuple[Memory, Any]:
-        """Where arrays of these lengths go, and the result for the caller. names: of counts and displs."""
+        """The buffer for arrays of these lengths, and the result for the caller. names: of counts and displs."""
         total, parts = sum(lengths), buffer.dtype.parts
         if recv is None:
             shape = _buffers.shape_of(buffer)

@@ -14,14 +14,14 @@ static const char *const NAMES[] = {
 struct held {
     enum handle kind;
     void *made;     /* NULL: closed */
-    PyObject *kept; /* a list of what it uses; or NULL */
+    PyObject *kept; /* a list of the objects that it uses; or NULL */
     int users;      /* open handles that use this one */
     bool busy;      /* a thread is in a call on it, without the GIL */
-    bool stop;      /* another thread closed it meanwhile: the one in the call is to free it */
+    bool stop;      /* another thread closed it meanwhile: the thread in the call must free it */
     pid_t pid;      /* of the process that made it */
 };
 
-/* What a handle has; NULL, if an object is none. */
+/* The contents of a handle; NULL if the object is not a handle. */
 static struct held *held_of(PyObject *o)
 {
     for (enum handle kind = READER; kind <= UPDATE; kind++)
@@ -43,14 +43,14 @@ static void free_made(enum handle kind, void *made)
     }
 }
 
-/* Whether a process that was forked has a copy of what its parent goes on with: a file that is being written, which the
- * copy is not to remove, and a writer, whose threads the copy does not have. */
+/* Whether this is a forked child's copy of a handle that its parent still uses. The copy must not remove a file in
+ * progress, and does not have a writer's threads. */
 static bool is_of_parent(const struct held *h)
 {
     return (h->kind == WRITER || h->kind == OUTFILE) && h->pid != getpid();
 }
 
-/* Free what is held, and then drop what it used. An exception that is set stays. */
+/* Free the contents, and then drop the objects that it used. Keeps a set exception. */
 static void shut(struct held *h)
 {
     void *made = h->made;
@@ -68,7 +68,7 @@ static void shut(struct held *h)
             continue;
         used->users--;
         if (h->stop && used->kind == OUTFILE)
-            shut(used); /* of a writer that was given up during a call */
+            shut(used); /* of a writer abandoned during a call */
     }
     Py_DecRef(kept);
 }
@@ -115,7 +115,7 @@ bool pici_py_is_handle(enum handle kind, PyObject *o)
     return PyCapsule_IsValid(o, NAMES[kind]);
 }
 
-/* What is in a handle that is open, and that no thread is in a call on. */
+/* The contents of an open handle that no thread is calling. */
 static struct held *opened(enum handle kind, PyObject *o)
 {
     if (!pici_py_is_handle(kind, o)) {
@@ -182,9 +182,9 @@ void *pici_py_handle_take(enum handle kind, PyObject *o)
     return made;
 }
 
-/* close(handle) -> whether it is closed now. Frees what it has: a reader, a writer, a file that is then not made, a
- * state, a row of deltas or a log. Does nothing if it is closed. If another thread is in a call on it, that one frees
- * it, and the file that a writer writes, at the end of the call. */
+/* close(handle) -> whether it is closed now. Frees its contents: a reader, a writer, an unfinished file, a state, a row
+ * of deltas or a log. Does nothing if it is closed. If another thread is in a call on it, that thread frees it, and a
+ * writer's file, at the end of the call. */
 static PyObject *close_handle(PyObject *self, PyObject *o)
 {
     (void)self;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Options that several functions, or several overloads of one, have in common: the types of their keyword arguments."""
+"""Options that several functions, or several overloads of one function, share: the types of their keyword arguments."""
 from __future__ import annotations
 
 import inspect
@@ -19,7 +19,7 @@ else:
     except ImportError:  # before Python 3.11
 
         class Unpack:
-            """So that typing.get_type_hints() finds the name."""
+            """This lets typing.get_type_hints() find the name."""
 
             def __class_getitem__(cls, known: Any) -> Any:
                 return Any
@@ -70,8 +70,9 @@ class Selecting(TypedDict, total=False):
 
 
 def showing(known: Any) -> Callable[[Function], Function]:
-    """For a function whose **options are those of a TypedDict: inspect.signature() and help() show each of them, with
-    its default."""
+    """For a function whose **options have the keys of a TypedDict: inspect.signature() and help() show each option,
+    with its default.
+    """
 
     def shown(function: Function) -> Function:
         signature = inspect.signature(function)
@@ -88,12 +89,12 @@ def showing(known: Any) -> Callable[[Function], Function]:
 
 
 def no_pickle(what: Any, instead: str) -> NoReturn:
-    """Refuse to pickle an object, which is also what copy.copy() does."""
+    """Refuse to pickle an object. copy.copy() calls this too."""
     raise TypeError(f"a pici.{type(what).__name__} is not pickled: {instead}")
 
 
 def only(function: str, known: Any, given: Any) -> None:
-    """TypeError if options are given that are not in `known`, a TypedDict, as Python raises it."""
+    """Raise Python's own TypeError for options that are not in `known`, a TypedDict."""
     if not given.keys() <= known.__optional_keys__:
         name = next(iter(given.keys() - known.__optional_keys__))
         raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Loads the libraries, whose functions the extension module _codec calls. Importing this first is what makes the
-functions of _codec work."""
+"""Loads the libraries whose functions the extension module _codec calls. Import this module before you call functions
+of _codec.
+"""
 from __future__ import annotations
 
 import os
@@ -17,7 +18,7 @@ def _found() -> str:
 
 
 def _beside(path: str) -> str:
-    """The libpici_coll that is beside a libpici."""
+    """The libpici_coll in the folder of a libpici."""
     folder, name = os.path.split(path)
     if "libpici" not in name:
         raise ImportError(
@@ -41,5 +42,5 @@ PATH = _found()
 VERSION = _codec.load(os.fsencode(PATH), os.fsencode(_beside(PATH)))
 #: enum pici_algorithm, by name
 ALGORITHMS = _codec.algorithms()
-#: names of formats until version 0.3, which are still accepted
+#: names of formats until version 0.3; still accepted
 ALIASES = {"pici": "bitmap"}

@@ -24,7 +24,7 @@ static bool take(void *library, const char *name, void *function)
     return address != NULL;
 }
 
-/* The first two numbers of the headers' version, which are those of their ABI. */
+/* The first two numbers of the headers' version: the ABI's version. */
 static void abi_of_headers(char *abi, size_t cap)
 {
     int major, minor;
@@ -32,10 +32,10 @@ static void abi_of_headers(char *abi, size_t cap)
     (void)snprintf(abi, cap, "%d.%d", major, minor);
 }
 
-/* load(path, collectives) -> the version of libpici. path: of libpici, as dlopen(3) takes it; collectives: of
- * libpici_coll, which uses the libpici that is loaded already. ImportError: one of them is missing or lacks a function,
- * or libpici is of another version. libpici_coll does not tell its version: one of another version is refused only if a
- * function is missing, of its own or of those of libpici that it calls. */
+/* load(path, collectives) -> the version of libpici. path: of libpici, as for dlopen(3); collectives: of libpici_coll,
+ * which uses the loaded libpici. ImportError: one of them is missing or lacks a function, or libpici has another
+ * version. libpici_coll does not report its version: another version is rejected only if it lacks a function, or calls
+ * a function that libpici lacks. */
 static PyObject *load(PyObject *self, PyObject *args)
 {
     (void)self;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The functions of libpici and libpici_coll that the extension module _codec calls, by their addresses: the module is
- * not linked with the libraries, so that the process has one copy of each, which load() opens. Their types are those of
- * the public headers. */
+ * The addresses of the functions of libpici and libpici_coll that the extension module _codec calls. The module is not
+ * linked with the libraries: load() opens them, so that the process has one copy of each. The functions have the types
+ * of the public headers. */
 #ifndef PICI_PYTHON_LIBRARY_H
 #define PICI_PYTHON_LIBRARY_H
 
@@ -140,7 +140,7 @@ struct library {
 };
 #undef PICI_MEMBER
 
-/* All members are set once load() has succeeded, without which the package cannot be imported. */
+/* load() sets all members. If it fails, the package cannot be imported. */
 extern struct library lib;
 
 #endif

@@ -140,7 +140,7 @@ def _tied(tensors: Mapping[str, Any]) -> dict[str, str]:
                 if first.setdefault(same, name) != name:
                     tied[name] = first[same]
         except (RuntimeError, NotImplementedError):
-            continue  # it has no memory of that kind: to be refused when its turn comes
+            continue  # it has no such memory: save() rejects it later
     return tied
 
 
@@ -161,7 +161,7 @@ def _table(tensors: Mapping[str, Any], tied: Mapping[str, str]) -> bytes:
 
 
 def _about(error: Exception, what: str) -> Exception:
-    """The error, with its subject in front."""
+    """The error, with its subject before it."""
     if len(error.args) == 1 and isinstance(error.args[0], str):
         error.args = (f"{what}: {error.args[0]}",)
     return error

@@ -48,8 +48,7 @@ static PyObject *log_open(PyObject *self, PyObject *args)
     return s ? pici_py_failed(s, code, why, 0) : pici_py_handle(LOG, log, NULL);
 }
 
-/* log_info(log) -> the numbers of its oldest state, its base and its newest state; the bytes of the base as it is
- * stored. */
+/* log_info(log) -> the numbers of its oldest state, its base and its newest state; the stored bytes of the base. */
 static PyObject *log_info(PyObject *self, PyObject *o)
 {
     (void)self;
@@ -79,7 +78,7 @@ static PyObject *log_state(PyObject *self, PyObject *args)
              : Py_BuildValue("KK", (unsigned long long)found.bytes, (unsigned long long)found.delta_bytes);
 }
 
-/* log_append(log, newest, next, opts) -> None, or Failed. opts: those of diff_states(). */
+/* log_append(log, newest, next, opts) -> None, or Failed. opts: as for diff_states(). */
 static PyObject *log_append(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -100,7 +99,7 @@ static PyObject *log_append(PyObject *self, PyObject *args)
     return s ? pici_py_failed(s, code, why, 0) : Py_BuildValue("");
 }
 
-/* What a state is reached from: the path of a file, a state, or None. */
+/* The state to start from: the path of a file, a state, or None. */
 static bool read_given(PyObject *given, char **path, struct pici_state **state)
 {
     if (given == Py_None)
@@ -110,13 +109,13 @@ static bool read_given(PyObject *given, char **path, struct pici_state **state)
     return pici_py_state(given, state);
 }
 
-/* log_apply(log, given, number, out, threads) -> (from, to, written, words), or Failed. Writes the newest state that
- * can be reached.
- *   given         what it is reached from: the path of a file, a state, or None: the base of the log
- *   number        of a given state, if it is known; or None
- *   out           what pici_py_sink() takes
+/* log_apply(log, given, number, out, threads) -> (from, to, written, words), or Failed. Writes the newest reachable
+ * state.
+ *   given         the state to start from: the path of a file, a state, or None: the base of the log
+ *   number        of the given state, if known; or None
+ *   out           as for pici_py_sink()
  *   from, to      the numbers of both states; written: bytes, if out is an array
- *   words         why it is not the newest of all; "" if it is */
+ *   words         the reason why it is not the newest of all; "" if it is */
 static PyObject *log_apply(PyObject *self, PyObject *args)
 {
     (void)self;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a file looks like that is not what a call reads, and what to do."""
+"""Recognize files that a call cannot read, and suggest what to do."""
 from __future__ import annotations
 
 import json
@@ -8,7 +8,7 @@ from typing import Optional
 _FIRST = 512
 _AGAIN = "download it again"
 
-#: how files begin, what they are, and what to do
+#: first bytes of files, their type, and what to do
 _KINDS = (
     (b"version https://git-lfs.", "a Git LFS pointer, not the file itself: git lfs pull fetches the file"),
     (b"\x93NUMPY", "a .npy file: numpy.load() reads it"),
@@ -46,13 +46,13 @@ def _is_json(first: bytes) -> bool:
         return False
     try:
         json.loads(first)
-    except ValueError as e:  # cut in the middle is JSON as far as it goes
+    except ValueError as e:  # JSON cut in the middle is still JSON
         return len(first) == _FIRST and getattr(e, "pos", 0) > 0 and b'"' in first[:16]
     return True
 
 
 def words(first: bytes) -> Optional[str]:
-    """What a file that begins so is, and what to do; None: nothing that is known."""
+    """The type of a file with these first bytes, and what to do; None: unknown."""
     for magic, is_it in _KINDS:
         if first.startswith(magic):
             return is_it
@@ -73,6 +73,6 @@ def words(first: bytes) -> Optional[str]:
 
 
 def stands_in(first: bytes) -> bool:
-    """Whether a file is there in place of another: a pointer of Git LFS, or what a server sends for an error."""
+    """Whether a file stands in for another: a pointer of Git LFS, or a server's error page."""
     found = words(first) or ""
     return "not the file itself" in found or "not a file of tensors" in found

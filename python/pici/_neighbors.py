@@ -40,8 +40,9 @@ class Neighboring(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class NeighborInfo:
-    """What a plan sends: of all ranks together, in one call with one slice. struct pici_neighbor_info in
-    pici/neighbor.h describes each member."""
+    """The messages of a plan: totals of all ranks, for one call with one slice. struct pici_neighbor_info in
+    pici/neighbor.h describes each member.
+    """
 
     route: str
     steps: int
@@ -64,9 +65,10 @@ class NeighborInfo:
 
 
 class Neighbors:
-    """A plan of neighbourhood all-gathers, which Comm.neighbors() makes. A rank receives what its sources send, in the
-    order in which it has listed them. Options of the calls are those of help(pici.comm): dtype, format, timeout, pack,
-    values. A call fails on the ranks that depend on what is wrong; others may return."""
+    """A plan of neighbourhood all-gathers, made by Comm.neighbors(). A rank receives the arrays of its sources, in the
+    order in which it listed them. The calls have some options of help(pici.comm): dtype, format, timeout, pack, values.
+    An error makes the call fail on the ranks that depend on it; others may return.
+    """
 
     def __init__(self) -> None:
         raise TypeError("Neighbors() cannot be called: use Comm.neighbors")
@@ -113,7 +115,7 @@ class Neighbors:
 
     @property
     def info(self) -> NeighborInfo:
-        """What the plan sends."""
+        """The messages of the plan."""
         route, *rest = _codec.neighbors_info(self._plan)
         numbers: Any = rest
         return NeighborInfo(list(ROUTES)[route], *numbers)
@@ -188,9 +190,10 @@ class Neighbors:
         displs: Optional[Sequence[int]] = None,
         **options: Unpack[Neighboring],
     ) -> Any:
-        """The arrays of all sources, which may differ in length. counts: how many elements each source sends. They come
-        one after the other, as in all_gather(); or from element displs[i] of recv on, and all other elements of recv
-        are left alone."""
+        """The arrays of all sources, which may differ in length. counts: how many elements each source sends. The
+        arrays follow each other, as in all_gather(). With displs, array i begins at element displs[i] of recv instead,
+        and all other elements of recv stay unchanged.
+        """
         own = taken("all_gatherv", Neighboring, options)
         buffer, memory, result, extra = self._varied(send, counts, recv, displs, own)
         self._comm._finish(NEIGHBOR_ALL_GATHERV, buffer, memory, 0, own, (self._plan, extra))
@@ -221,7 +224,9 @@ class Neighbors:
     def _varied(
         self, send: Any, counts: Sequence[int], recv: Any, displs: Optional[Sequence[int]], options: Taken
     ) -> tuple[Buffer, Memory, Any, bytes]:
-        """What is sent, where to, the result for the caller, counts and displs in stored elements."""
+        """The buffer to send, the buffer to receive into, the result for the caller, counts and displs in stored
+        elements.
+        """
         buffer = _buffers.read(send, "send", options.dtype, False)
         parts = buffer.dtype.parts
         lengths = self._of_sources("counts", counts)

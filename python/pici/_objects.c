@@ -6,9 +6,9 @@
 static PyObject *array_struct; /* "__array_struct__" */
 static PyTypeObject *failed;
 
-/* What __array_struct__ points at: PyArrayInterface of NumPy's documentation. */
+/* The target of __array_struct__: PyArrayInterface of NumPy's documentation. */
 struct array_interface {
-    int two; /* 2, to tell it from other structs */
+    int two; /* 2, to distinguish it from other structs */
     int nd;
     char typekind;
     int itemsize;

@@ -23,7 +23,7 @@ static PyObject *boxed(const char *name, const void *p, size_t n)
     return capsule;
 }
 
-/* coll_opts(*, ...) -> options of calls. What is not given is the default. */
+/* coll_opts(*, ...) -> options of calls. Missing arguments have their defaults. */
 static PyObject *coll_opts(PyObject *self, PyObject *args, PyObject *named)
 {
     (void)self;
@@ -44,7 +44,7 @@ static PyObject *coll_opts(PyObject *self, PyObject *args, PyObject *named)
     return boxed(OPTS, &opts, sizeof opts);
 }
 
-/* values(*, ...) -> a lossy codec. What is not given is the default. */
+/* values(*, ...) -> a lossy codec. Missing arguments have their defaults. */
 static PyObject *values_of(PyObject *self, PyObject *args, PyObject *named)
 {
     (void)self;

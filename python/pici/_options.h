@@ -6,11 +6,11 @@
 
 #include "_objects.h"
 
-/* What coll_opts() and values() have made. On NULL an exception is set. */
+/* The results of coll_opts() and values(). On NULL an exception is set. */
 const struct pici_coll_opts *pici_py_coll_opts(PyObject *);
 const struct pici_values *pici_py_values(PyObject *);
 
-/* A function with names, as Python's documentation casts it for a table. */
+/* A function with keyword arguments, cast for a table as Python's documentation does. */
 #define PICI_WITH_NAMES(function) ((PyCFunction)(void (*)(void))(function))
 
 #endif

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The file that a .pici file was made of, as picitool decompress makes it (picitool(1), "Attributes")."""
+"""The original file of a .pici file, as picitool decompress restores it (picitool(1), "Attributes")."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -11,12 +11,12 @@ _PIECE = 1 << 24  # bytes
 
 
 def kind(f: File) -> str:
-    """What the original was: "pt", "npy", "safetensors", "npz" or "raw"; "": it was no file."""
+    """The type of the original: "pt", "npy", "safetensors", "npz" or "raw"; "": it was not a file."""
     return f.attrs.get("source.type", b"").decode("ascii", "replace")
 
 
 def _before(attrs: dict[str, bytes], rest: int, what: str) -> int:
-    """How many of the `rest` bytes of the head are before a tensor."""
+    """The number of the head's `rest` bytes that precede a tensor."""
     text = attrs.get("source.before")
     if text is None:
         return rest
@@ -26,12 +26,14 @@ def _before(attrs: dict[str, bytes], rest: int, what: str) -> int:
 
 
 def stored_bytes(f: File) -> int:
-    """How many bytes its elements take."""
+    """The bytes of its elements."""
     return sum(t._storage_bytes(True) for t in f._all_stored())
 
 
 def pieces(f: File, elements: Callable[[Tensor], Tensor] = lambda t: t) -> Iterator[bytes]:
-    """The bytes of the original. elements: which tensor has the elements of one, as the files of a folder need it."""
+    """The bytes of the original. elements: returns the tensor that has the elements of a tensor; files of a folder need
+    it.
+    """
     head, at = f.attrs.get("source.head", b""), 0
     for t in f._all_stored():
         attrs, what = t.attrs, f"{t.name!r} of {f.path}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A folder of files that is made whole or not at all."""
+"""Folders of files, written atomically."""
 from __future__ import annotations
 
 import errno
@@ -20,13 +20,13 @@ _NO_REPLACE, _EXCHANGE = 1, 2  # of renameat2(2)
 
 
 def ends(name: str, extension: str) -> bool:
-    """Whether a file has the extension, in capitals or not, and something before it."""
+    """Whether a file has the extension, in either case, and a name before it."""
     base = name.rpartition("/")[2]
     return len(base) > len(extension) and base.lower().endswith(extension)
 
 
 class Tree(Protocol):
-    """A folder that was read."""
+    """An input folder."""
 
     @property
     def path(self) -> _P:
@@ -42,7 +42,7 @@ class Tree(Protocol):
 
 
 class OutFolder:
-    """A folder that appears at its path at commit(), or not at all."""
+    """An output folder: it appears at its path at commit(), atomically."""
 
     def __init__(
         self,
@@ -53,8 +53,9 @@ class OutFolder:
         read: Optional[_P] = None,
         in_place: bool = False,
     ) -> None:
-        """like: the folder whose permissions it gets; source: the one whose files, folders and times it gets;
-        read: another folder that it is made of, besides `like`."""
+        """like: the folder whose permissions it gets. source: the folder whose files, folders and times it gets. read:
+        a second input folder, besides `like`.
+        """
         self.path = _P(os.fsdecode(path))
         self.like = like
         below = {str(above) for name in source.files for above in PurePosixPath(name).parents}
@@ -71,7 +72,7 @@ class OutFolder:
             self._may_replace(overwrite)
             self.path = self.path.resolve()
         self.temp = self.path.parent / f".pici-{os.getpid()}-{threading.get_ident():x}-{os.urandom(6).hex()}"
-        self.keep = False  # temp is the folder before, which may come back after a power failure
+        self.keep = False  # temp is the previous folder; a power failure may restore it
         self.temp.mkdir(0o700)
         try:
             for name in self.below:
@@ -135,11 +136,11 @@ class OutFolder:
             os.close(fd)
 
     def _rename(self, flag: int) -> None:
-        """rename(2) replaces an empty folder, also one that somebody else has just made."""
+        """rename(2) replaces an empty folder, even one that another process has just made."""
         code = _codec.rename_with(os.fsencode(self.temp), os.fsencode(self.path), flag)
         if not code:
             return
-        if code in (errno.ENOSYS, errno.EINVAL):  # the system or the file system has neither
+        if code in (errno.ENOSYS, errno.EINVAL):  # the system or the file system supports neither
             if flag == _EXCHANGE:
                 raise OSError(code, "two folders cannot be exchanged here: remove the old one first", str(self.path))
             if not os.path.lexists(self.path):
@@ -152,5 +153,5 @@ class OutFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self.keep and self.temp.is_dir():  # of a failed call, or what was replaced
+        if not self.keep and self.temp.is_dir():  # of a failed call, or the replaced folder
             shutil.rmtree(self.temp)

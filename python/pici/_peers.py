@@ -31,7 +31,7 @@ from typing import Any, Optional
 
 from .errors import PeerError, TimedOutError
 
-GREETING = struct.Struct("<8s16sI")  # MAGIC, the token of the rank that is wanted, the rank that connects
+GREETING = struct.Struct("<8s16sI")  # MAGIC, the token of the wanted rank, the rank that connects
 MAGIC = b"pici/1\r\n"
 TOKEN = 16  # bytes
 STRANGER_S = 5.0  # for a greeting, from the connection on
@@ -208,7 +208,7 @@ class _Meeting:
             yield
         except BaseException as e:
             if e is not self.told:
-                with contextlib.suppress(Exception):  # the store may be what failed; e is what is raised
+                with contextlib.suppress(Exception):  # the store itself may have failed; raise e
                     self.fail(e)
             raise
 

@@ -6,14 +6,14 @@
 
 #include "_objects.h"
 
-/* Of calls on plans, beside enum pici_collective. */
+/* Calls on plans, in addition to enum pici_collective. */
 enum { NEIGHBOR_ALL_GATHER = 64, NEIGHBOR_ALL_GATHERV };
 
-/* A capsule of a plan, which it frees, with so many sources, of the driver with this number. On NULL an exception is
- * set, and the plan is freed. */
+/* A capsule of a plan with this number of sources, of the driver with this number. It frees the plan. On NULL an
+ * exception is set, and the plan is freed. */
 PyObject *pici_py_plan_new(struct pici_neighbor_plan *, uint64_t driver, size_t sources);
 
-/* The plan in a capsule, and how many sources it has. It must be of the driver with this number. On NULL an exception
+/* The plan in a capsule, and its number of sources. It must belong to the driver with this number. On NULL an exception
  * is set. */
 struct pici_neighbor_plan *pici_py_plan(PyObject *capsule, uint64_t driver, size_t *sources);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Files that are read, and views of their tensors. The GIL is released whenever the library may read. One thread at a
- * time uses a reader: file.py sees to it. */
+ * Reading files, and views of their tensors. Functions release the GIL whenever the library may read. file.py ensures
+ * that one thread at a time uses a reader. */
 #include <errno.h>
 
 #include "_functions.h"
@@ -14,7 +14,7 @@ static PyObject *failed(struct pici_reader *r, enum pici_status s, int code)
     return pici_py_failed(s, code, lib.reader_error(r), lib.reader_error_offset(r));
 }
 
-/* What a reader's _open function has made, as a handle. */
+/* The result of a reader's _open function, as a handle. */
 static PyObject *opened(struct pici_reader *r, enum pici_status s, int code, PyObject *kept)
 {
     if (!s)
@@ -24,7 +24,7 @@ static PyObject *opened(struct pici_reader *r, enum pici_status s, int code, PyO
     return result;
 }
 
-/* reader_open_path(path, threads) -> a reader of the file at a path, which is bytes; or Failed. */
+/* reader_open_path(path, threads) -> a reader of the file at path (bytes); or Failed. */
 static PyObject *open_path(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -57,7 +57,7 @@ static PyObject *open_memory(PyObject *self, PyObject *args)
     return opened(r, s, 0, data);
 }
 
-/* reader_open_stream(source, bytes, threads) -> a reader of a Source of _streams.py that has so many bytes; or
+/* reader_open_stream(source, bytes, threads) -> a reader of a Source of _streams.py with this number of bytes; or
  * Failed. */
 static PyObject *open_stream(PyObject *self, PyObject *args)
 {
@@ -91,7 +91,7 @@ static bool append(PyObject *list, PyObject *o)
 
 /* ---- names */
 
-/* Whether the name of a stored tensor is one of the original: a name that a view has too means the view. */
+/* Whether the original has the name of a stored tensor. A name that a view has too means the view. */
 static enum pici_status is_shown(struct pici_reader *r, const struct pici_tensor_info *t, bool views, bool *shown)
 {
     struct pici_view v = PICI_VIEW_INIT;
@@ -112,8 +112,7 @@ static enum pici_status count(struct pici_reader *r, uint64_t *tensors, uint64_t
     return s;
 }
 
-/* Append the names of tensor i and of the views in it, which begin with view *at. On false an exception is set, or *s
- * is a failure. */
+/* Append the names of tensor i and of its views, from view *at on. On false an exception is set, or *s is a failure. */
 static bool append_names(PyObject *names, struct pici_reader *r, uint64_t i, uint64_t views, uint64_t *at,
                          enum pici_status *s)
 {
@@ -136,7 +135,7 @@ static bool append_names(PyObject *names, struct pici_reader *r, uint64_t i, uin
     return true;
 }
 
-/* reader_names(reader) -> the names of all tensors, those of views after the tensor that they lie in; or Failed. */
+/* reader_names(reader) -> the names of all tensors; names of views follow their storage; or Failed. */
 static PyObject *reader_names(PyObject *self, PyObject *o)
 {
     (void)self;
@@ -158,15 +157,15 @@ static PyObject *reader_names(PyObject *self, PyObject *o)
 
 /* ---- one tensor */
 
-/* What is known of a tensor that was found. */
+/* The description of a found tensor. */
 struct found {
-    struct pici_tensor_info info; /* the stored one */
+    struct pici_tensor_info info; /* the stored tensor */
     struct pici_view view;
     int is_view;
-    struct pici_attr dtype, order; /* its attributes, if it is none */
+    struct pici_attr dtype, order; /* its attributes, if it is not a view */
 };
 
-/* The attributes of a stored tensor that was found. */
+/* The attributes of a found stored tensor. */
 static enum pici_status find_words(struct pici_reader *r, struct found *f)
 {
     if (!f->info.attrs)
@@ -199,7 +198,7 @@ static void view_free(PyObject *capsule)
     PyMem_Free(PyCapsule_GetPointer(capsule, VIEW));
 }
 
-/* A view as the members of View in _strided.py; None, if there is none. */
+/* A view as the members of View in _strided.py; None if there is none. */
 static PyObject *view_of(const struct found *f)
 {
     if (!f->is_view)
@@ -241,7 +240,7 @@ static PyObject *found_as(const struct found *f)
         bytes_of(&f->order), view_of(f));
 }
 
-/* reader_find(reader, name) -> what is known of the tensor of this name; None, if there is none; or Failed.
+/* reader_find(reader, name) -> the description of the tensor with this name; None if there is none; or Failed.
  * reader_stored(reader, index): the same for a stored tensor, by its number. */
 static PyObject *reader_find(PyObject *self, PyObject *args)
 {
@@ -335,7 +334,7 @@ static PyObject *reader_attrs(PyObject *self, PyObject *args)
     return pici_py_handle_leave(o, found);
 }
 
-/* reader_read(reader, index, first, count, out) -> None, or Failed. out: an array as long as these elements. */
+/* reader_read(reader, index, first, count, out) -> None, or Failed. out: an array for these elements. */
 static PyObject *reader_read(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -380,7 +379,7 @@ static PyObject *reader_verify(PyObject *self, PyObject *o)
 }
 
 /* view_copy(view, stored, stored_first, first, count, out) -> a status. view: the first member of a View; stored: an
- * array of elements of the tensor that it lies in, from element stored_first on; out: one as long as these elements. */
+ * array of elements of its storage, from element stored_first on; out: an array for these elements. */
 static PyObject *view_copy(PyObject *self, PyObject *args)
 {
     (void)self;

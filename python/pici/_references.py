@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""References: tensors of a compressed folder whose elements another tensor of it has (formats/folder.md)."""
+"""References: tensors of a compressed folder whose elements are stored in another tensor of the folder
+(formats/folder.md).
+"""
 from __future__ import annotations
 
 import math
@@ -15,9 +17,9 @@ from .errors import CorruptError
 from .file import File, Tensor, found_as
 
 KEY = "folder.same"
-_BYTES_LEAST = 4096  # of a tensor; shorter ones are stored again
+_BYTES_LEAST = 4096  # of a tensor; a writer stores shorter ones again
 _SAMPLE = 4096  # bytes
-_PIECE = 1 << 24  # bytes that are compared at a time
+_PIECE = 1 << 24  # bytes to compare at a time
 
 
 class Reference(NamedTuple):
@@ -33,7 +35,7 @@ class Reference(NamedTuple):
 
 
 def reference_of(t: Tensor) -> Optional[Reference]:
-    """What a tensor refers to; None if it is no reference."""
+    """The target of a tensor's reference; None if it is not a reference."""
     value = t.attrs.get(KEY)
     if value is None:
         return None
@@ -52,7 +54,7 @@ def reference_of(t: Tensor) -> Optional[Reference]:
 
 
 def follow(t: Tensor, to: Reference, file: File) -> Tensor:
-    """The tensor that a reference is, of the elements of its target in a file."""
+    """The tensor of a reference, made from the elements of its target in a file."""
     if to.name not in file:
         raise CorruptError(f"{t.name!r} refers to {to.name!r} of {file.path}, which is not there")
     target = file[to.name]
@@ -94,7 +96,7 @@ def _alike(groups: Iterable[list[_Keyed]], key: Callable[[_Held], Any]) -> Itera
 
 
 def twins(tensors: Iterable[tuple[Any, _Held]], hash_of: Callable[[Any], int]) -> Iterator[tuple[Any, Any]]:
-    """Of tensors with keys: the key of each whose bytes an earlier one of its type has, and that one's key."""
+    """By the key of each tensor that has the bytes of an earlier tensor of its type: the earlier tensor's key."""
     large = [(key, t) for key, t in tensors if t.data.size >= _BYTES_LEAST]
     sized = _alike([large], lambda t: (t.data.size, t.dtype.code))
     sampled = _alike(sized, lambda t: hash_of(np.frombuffer(_samples(t.data), np.uint8)))

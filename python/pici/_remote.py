@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Logs of deltas at URLs (formats/delta-log.md, "In a store"). Each call makes a local folder of the manifest and the
-files that it needs, lets the library work on it as on any log, and uploads the result: first the files, under names
-unique to the writer, then the manifest, if it has not changed since it was read."""
+files that it needs, and lets the library work on it as on any log. Then it uploads the result: first the files, under
+names unique to the writer; then the manifest, if it has not changed since the call read it.
+"""
 from __future__ import annotations
 
 import errno
@@ -71,8 +72,8 @@ class Remote:
 
     def __init__(self, url: str, options: Optional[Mapping[str, Any]]) -> None:
         self.store = Store(url, options)
-        self._known = b""  # the last manifest that was read
-        self._plain = False  # the store has names as on disk, of a log that was copied there
+        self._known = b""  # the last manifest read
+        self._plain = False  # the store has names as on disk: someone copied a log there
         self._heads: dict[str, list[tuple[int, bytes]]] = {}
 
     def read_manifest(self) -> bytes:
@@ -83,7 +84,7 @@ class Remote:
             try:
                 tail = self.store.read(MANIFEST, at, tries=1)
             except (Error, OSError):
-                tail = b""  # it is shorter now, or the store cannot be reached: the whole tells
+                tail = b""  # it is shorter now, or the store is unreachable: read all of it
             if tail.startswith(b"pici-log "):  # of a server without ranges
                 self._known = tail
             elif tail.endswith(b"\n"):
@@ -188,7 +189,7 @@ class Copy:
             self.folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pici-log-"))
             if write:
                 remote.store.check_writable()
-            for attempt in range(3):  # a manifest that is being written where that is not one step
+            for attempt in range(3):  # a manifest in progress, where writing one is not atomic
                 self.old = remote.found() if write else Found(remote.read_manifest())
                 if self.old.data is None:
                     raise make(

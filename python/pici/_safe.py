@@ -107,7 +107,7 @@ class safe_open:
             self._head = self._file.attrs.get("source.head", b"") if self._is_safetensors(self._file) else b""
             return
         with Held(filename, 0, SAFETENSORS):  # which checks its header
-            whole = np.memmap(self._path, np.uint8, "c")  # of which a caller may change his copy
+            whole = np.memmap(self._path, np.uint8, "c")  # a caller may change its copy
             self._head = whole[: 8 + int.from_bytes(whole[:8].tobytes(), "little")].tobytes()
             self._mapped = arrays_of(whole, self._to)
 

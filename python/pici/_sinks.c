@@ -3,8 +3,8 @@
 
 #include <errno.h>
 
-/* The end of a callback: 0, or an errno value if an exception is set. The first exception becomes the attribute
- * `failure` of the stream, and the call of the library that failed for it raises it. Runs no Python code that a signal
+/* End a callback: returns 0, or an errno value if an exception is set. The first exception becomes the attribute
+ * `failure` of the stream; the library call that failed because of it raises it. Runs no Python code that a signal
  * could interrupt. */
 static int ended(PyObject *stream, bool ok)
 {

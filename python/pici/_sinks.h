@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Objects of Python that the library writes to and reads from. */
+ * Python objects that the library writes to and reads from. */
 #ifndef PICI_PYTHON_SINKS_H
 #define PICI_PYTHON_SINKS_H
 
 #include "_handles.h"
 
-/* Where the library writes to. */
+/* The target of the library's writes. */
 struct sink {
     pici_write_fn write;
     void *context;
-    struct memory room; /* if that is an array, */
-    size_t at;          /* of which so many bytes are written */
-    bool too_long;      /* and which was too short */
+    struct memory room; /* if it is an array, */
+    size_t at;          /* with this number of bytes written */
+    bool too_long;      /* and it was too short */
 };
 
-/* What the library writes to: the handle of an output file, or a Sink of _streams.py. On false an exception is set. */
+/* Set the target: the handle of an output file, or a Sink of _streams.py. On false an exception is set. */
 bool pici_py_stream(struct sink *, PyObject *);
 
-/* The same; or an array, from its beginning on. The sink must stay where it is. */
+/* The same; or an array, from its beginning on. The sink must not move. */
 bool pici_py_sink(struct sink *, PyObject *);
 
 /* A pici_read_at_fn whose context is a Source of _streams.py. */

@@ -50,9 +50,9 @@ class _Vector(NamedTuple):
     k: int  # dimensions that are indexed
     nnz: int  # -1: dense
     indices: Optional[Memory]
-    given: np.dtype[Any]  # the dtype of indices that the caller has,
-    wide: np.dtype[Any]  # and that the library gets
-    #: makes what the caller gets of a list: indices [k, nnz], values, shape
+    given: np.dtype[Any]  # the dtype of the caller's indices,
+    wide: np.dtype[Any]  # and the dtype that the library gets
+    #: makes the caller's result from a list: indices [k, nnz], values, shape
     made: Callable[[Storage, Any, Shape], Any]
 
     @property
@@ -80,7 +80,7 @@ def _shown(x: Any) -> str:
     return f"an array of shape {tuple(x.shape)}" if hasattr(x, "shape") else f"a {type(x).__name__}"
 
 
-# ---- what is sent
+# ---- sending
 
 
 def _length(shape: Shape) -> int:
@@ -112,7 +112,7 @@ def _indices(x: Any, shape: Shape, k: int) -> tuple[Memory, np.dtype[Any], np.dt
     if index is None:
         raise TypeError(f"indices: elements of {buffer.dtype.name}, not int32, int64, uint32 or uint64")
     rows = math.prod(shape[:k])
-    if k == 1 and (index != np.int32 or rows <= _I32_MOST):  # else a negative one would be a large one
+    if k == 1 and (index != np.int32 or rows <= _I32_MOST):  # else a negative index would become a large one
         return buffer.memory, index, index, buffer.n
     array = buffer.like.numpy() if _is_torch(buffer.like) else buffer.like
     own = array.reshape(k, -1)
@@ -227,7 +227,7 @@ def _read(indices: Any, values: Any, shape: Any, dtype: Optional[DTypeLike]) -> 
     return _of_dense(indices, dtype)
 
 
-# ---- what comes back
+# ---- receiving
 
 
 def _elements(buffer: Buffer, raw: Storage, shape: Shape) -> Any:
@@ -278,7 +278,7 @@ class _Result:
 
 
 class SparseRequest(Request):
-    """A request whose result is made at its end."""
+    """A request that makes its result at its end."""
 
     def wait(self) -> Any:
         return super().wait()()
@@ -288,7 +288,7 @@ class SparseRequest(Request):
 
 
 class SparseCalls(Gathers):
-    """What Comm inherits."""
+    """Methods that Comm inherits."""
 
     @overload
     def all_reduce_sparse(

@@ -46,7 +46,7 @@ static PyObject *state_open(PyObject *self, PyObject *args)
     return s ? pici_py_failed(s, code, why, 0) : pici_py_handle(STATE, made, NULL);
 }
 
-/* Whether so many bytes are the elements of a tensor. */
+/* Whether a tensor's elements take this number of bytes. */
 static bool fits(const struct pici_tensor *t, size_t bytes)
 {
     uint64_t need = lib.dtype_width(t->dtype);
@@ -59,8 +59,8 @@ static bool fits(const struct pici_tensor *t, size_t bytes)
 }
 
 /* state_add(state, name, word, dtype, shape, elements[, part]) -> None, or Failed. Adds a tensor: an array, to which
- * the state refers. name, and word, its type as the file names it, are bytes. part: None, or (rows, row_length, first,
- * count, dim, ...): the array has these columns, as in struct pici_columns, of a tensor of these dimensions. */
+ * the state refers. name and word are bytes; word is its type as the file names it. part: None, or (rows, row_length,
+ * first, count, dim, ...): the array has these columns, as in struct pici_columns, of a tensor of these dimensions. */
 static PyObject *state_add(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -178,7 +178,7 @@ PyObject *pici_py_too_long(void)
 }
 
 /* diff_states(out, base, next, opts) -> None, or Failed. Writes the delta to out, the handle of an output file. opts:
- * what pici_py_diff_opts() takes. */
+ * as for pici_py_diff_opts(). */
 static PyObject *diff_states(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -208,7 +208,7 @@ static PyObject *deltas_new(PyObject *self, PyObject *none)
     return s ? pici_py_failed(s, 0, NULL, 0) : pici_py_handle(DELTAS, row, NULL);
 }
 
-/* deltas_add(row, reader, name) -> None, or Failed. Adds the delta that a reader reads, to which the row refers. */
+/* deltas_add(row, reader, name) -> None, or Failed. Adds a reader's delta; the row refers to the reader. */
 static PyObject *deltas_add(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -230,7 +230,7 @@ static PyObject *deltas_add(PyObject *self, PyObject *args)
 }
 
 /* deltas_info(row, reader) -> the state type and the dtype of the base, the bytes of the result's file, and whether it
- * has a head of its own, not the base's; or Failed. reader: of the last delta. */
+ * has its own head instead of the base's; or Failed. reader: of the last delta. */
 static PyObject *deltas_info(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -268,7 +268,7 @@ static PyObject *deltas_is_result(PyObject *self, PyObject *args)
     return s ? pici_py_failed(s, code, why, 0) : PyBool_FromLong(is);
 }
 
-/* apply_deltas(out, base, row, threads) -> None, or Failed. out: what pici_py_sink() takes. */
+/* apply_deltas(out, base, row, threads) -> None, or Failed. out: as for pici_py_sink(). */
 static PyObject *apply_deltas(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -289,8 +289,8 @@ static PyObject *apply_deltas(PyObject *self, PyObject *args)
     return sink.too_long ? pici_py_too_long() : result_of(s, code, why);
 }
 
-/* update_new(base, row, threads) -> what the deltas of a row change in a state of arrays; or Failed. The caller keeps
- * the arrays, which must be ones that may be written to. */
+/* update_new(base, row, threads) -> the changes of a row of deltas to a state of arrays; or Failed. The caller keeps
+ * the arrays, which must be writable. */
 static PyObject *update_new(PyObject *self, PyObject *args)
 {
     (void)self;

@@ -4,12 +4,12 @@
 
 #include "_sinks.h"
 
-/* Converters for PyArg_ParseTuple's "O&": (choice, format, threads, zstd), or these and whether all is listed, to a
- * struct pici_diff_opts; and a handle to a struct pici_state *. */
+/* Converters for PyArg_ParseTuple's "O&": (choice, format, threads, zstd[, list_all]) to a struct pici_diff_opts; and a
+ * handle to a struct pici_state *. */
 int pici_py_diff_opts(PyObject *, void *to);
 int pici_py_state(PyObject *, void *to);
 
-/* What a function returns that wrote more to an array than fits: a Failed. */
+/* The result of a function whose array was too short: a Failed. */
 PyObject *pici_py_too_long(void);
 
 #endif

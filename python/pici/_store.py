@@ -22,12 +22,12 @@ TRIES = 5  # of each request
 DELAY = 0.2  # seconds after the first failure; twice as many after each further one
 PIECE = 8 << 20  # bytes of a request
 AT_ONCE = 8  # requests
-LEASE = 30.0  # seconds after which a lock that does not change is of a writer that was killed
-HELD_MOST = 15.0  # seconds for which a writer takes itself to have the lock
+LEASE = 30.0  # seconds after which an unchanged lock belongs to a killed writer
+HELD_MOST = 15.0  # seconds for which a writer assumes that it has the lock
 LOCK = "lock"
 
-#: how an object is replaced only if it is what it was: by its ETag; under a lock of this process, whose store it is.
-#: Others: while an object that only one writer can create is there.
+#: how to replace an object only if it has not changed: by its ETag; or under a lock of this process, which owns the
+#: store. Other stores: while an object exists that only one writer can create.
 CONDITIONS = {"s3": "etag", "s3a": "etag", "memory": "process"}
 READ_ONLY = ("http", "https")
 
@@ -39,7 +39,7 @@ _process = threading.Lock()
 class Found(NamedTuple):
     """An object to replace if it has not changed."""
 
-    data: Optional[bytes]  # None: there is none
+    data: Optional[bytes]  # None: it does not exist
     etag: str = ""
 
 
@@ -49,7 +49,7 @@ def is_url(where: Any) -> bool:
 
 
 def local_path(where: Any) -> Any:
-    """A path, or that of file://."""
+    """A path, or the path of a file:// URL."""
     if isinstance(where, str) and where.startswith("file://"):
         if not where.startswith("file:///"):
             raise ValueError(f"{where!r}: a folder's path begins with /, as in file:///data/weights.log")
@@ -78,7 +78,7 @@ class Store:
         self._scheme = self.url.partition("://")[0].lower()
         self._condition = CONDITIONS.get(self._scheme, "lock")
         self._lock_works = False
-        #: bytes of objects that were read and written
+        #: bytes of objects read and written
         self.read_bytes = self.written_bytes = 0
 
     def _path(self, name: str) -> str:
@@ -118,7 +118,7 @@ class Store:
             try:
                 return self._fs.cat_file(path, start=start, end=end)
             except Exception:
-                if start and self._ends_by(path, start):  # which a server refuses
+                if start and self._ends_by(path, start):  # which a server rejects
                     return b""
                 raise
 
@@ -130,7 +130,7 @@ class Store:
         """Whether an object is known to end at or before byte `start`."""
         try:
             size = self._fs.info(path).get("size")
-        except Exception:  # the error of the request that made the caller ask is the one to tell
+        except Exception:  # report the error of the caller's own request instead
             return False
         return isinstance(size, int) and size <= start
 
@@ -227,7 +227,7 @@ class Store:
             self._check_held()
         self._fs.pipe_file(self._path(name), data, **condition)
 
-    # ---- where no object can be replaced on a condition
+    # ---- stores without conditional writes
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -259,9 +259,9 @@ class Store:
             if made and name == LOCK:
                 return [LOCK]
             chain = self._chain()
-            if chain and chain[-1][1] == owner:  # also if the request seemed to fail
+            if chain and chain[-1][1] == owner:  # even if the request seemed to fail
                 return [link for link, _ in chain]
-            if made:  # another writer has followed, and has given the lock back
+            if made:  # another writer has followed, and has released the lock
                 self.remove(name)
             name = LOCK
             if not chain or chain != seen:

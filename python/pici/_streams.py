@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Paths and binary file objects as what the library reads from and writes to."""
+"""Let the library read from and write to paths and binary file objects."""
 from __future__ import annotations
 
 import contextlib

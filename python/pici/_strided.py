@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Views of the tensors of a file (formats/attributes.md) as arrays: shapes and strides over elements that were read."""
+"""Views of the tensors of a file (formats/attributes.md) as arrays: shapes and strides over elements in memory."""
 from __future__ import annotations
 
 import importlib
@@ -16,7 +16,7 @@ _BIG = sys.byteorder == "big"
 
 
 class View(NamedTuple):
-    """A struct pici_view, as _codec.reader_find() tells it."""
+    """A struct pici_view, as _codec.reader_find() returns it."""
 
     handle: _codec.View
     dtype: int
@@ -40,7 +40,7 @@ class Stored:
         self._base: Any = None
 
     def base(self, torch: Any) -> Any:
-        """As torch's tensor of integers. All of one object share a storage of torch's."""
+        """A torch tensor of integers. All tensors of one object share a torch storage."""
         if self._base is None:
             width = self.elements.itemsize
             self._base = torch.from_numpy(self.elements.view("u1" if width == 1 else f"i{width}"))
@@ -48,7 +48,7 @@ class Stored:
 
 
 def is_run(v: View) -> bool:
-    """Whether the elements follow one another in the stored tensor, as they are."""
+    """Whether the elements follow one another in the stored tensor, without negations."""
     if v.conjugate or v.negative or BY_CODE[v.dtype].storage.itemsize != BY_CODE[v.tensor_dtype].storage.itemsize:
         return False
     row = 1
@@ -60,8 +60,9 @@ def is_run(v: View) -> bool:
 
 
 def whole(v: View, parts: int) -> bool:
-    """Whether items of so many elements, the last dimension, lie whole in the stored tensor, at multiples of their
-    size."""
+    """Whether items of this many elements, the last dimension, lie contiguous in the stored tensor, at multiples of
+    their size.
+    """
     return v.strides[-1] == 1 and v.offset % parts == 0 and all(s % parts == 0 for s in v.strides[:-1])
 
 
@@ -71,7 +72,7 @@ def _start(v: View, d: DType, stored: Stored) -> int:
 
 
 def run(v: View, d: DType, first: int, count: int, stored: Stored, most: Optional[int]) -> _arrays.Storage:
-    """A copy of elements [first, first + count) of the view, row-major, as they are stored, with the view's signs."""
+    """A row-major copy of elements [first, first + count) of the view, in stored form, with the view's signs."""
     out = _arrays.empty(d, d.parts * count, most, 1)
     status = _codec.view_copy(v.handle, stored.elements, stored.first, d.parts * first, d.parts * count, out)
     assert status == 0
@@ -79,7 +80,7 @@ def run(v: View, d: DType, first: int, count: int, stored: Stored, most: Optiona
 
 
 def steps(v: View) -> list[int]:
-    """The strides; 0 where no second index uses one, which may be any number."""
+    """The strides. 0 where a dimension has no second index: such a stride may be any number."""
     return [s if n > 1 and v.elements else 0 for n, s in zip(v.shape, v.strides)]
 
 
@@ -90,8 +91,7 @@ def _resolved(v: View, d: DType, shape: tuple[int, ...], stored: Stored, most: O
 
 
 def _array(v: View, d: DType, shape: tuple[int, ...], stored: Stored, most: Optional[int]) -> _arrays.Storage:
-    """As NumPy's array of d's storage, or of complex numbers: a copy if signs change, else over the memory of
-    stored."""
+    """A NumPy array of d's storage, or of complex numbers: a copy if signs change, else over the memory of stored."""
     if v.conjugate or v.negative or (_BIG and stored.elements.itemsize != d.storage.itemsize):
         return _resolved(v, d, shape, stored, most)
     dtype = d.storage if d.parts == 1 else numpy_dtype(d)
@@ -105,8 +105,9 @@ def _array(v: View, d: DType, shape: tuple[int, ...], stored: Stored, most: Opti
 def _tensor(
     d: DType, shape: tuple[int, ...], strides: tuple[int, ...], start: int, stored: Stored, view: Optional[View]
 ) -> Any:
-    """As torch's tensor, over the memory of stored, lazily conjugate or negative where the view is. strides: in items;
-    start: in bytes."""
+    """A torch tensor over the memory of stored, lazily conjugate or negative like the view. strides: in items; start:
+    in bytes.
+    """
     torch = importlib.import_module("torch")
     flat = stored.base(torch)
     if flat.element_size() < d.itemsize:
@@ -141,10 +142,8 @@ def deliver(
     to: str,
     most: Optional[int],
 ) -> Any:
-    """The elements of a view of dtype d and this shape, as `to` asks for. view: None, if it is all that is stored."""
-    if (
-        view is not None and d in (BOOL, COMPLEX32) and view.elements > view.stored_count
-    ):  # which are looked at, or copied
+    """The elements of a view of dtype d and this shape, in the type that `to` names. view None: all stored ones."""
+    if view is not None and d in (BOOL, COMPLEX32) and view.elements > view.stored_count:  # reads or copies them
         _arrays.bounded(d, view.elements, most)
     mixed = _BIG and stored.elements.itemsize != d.storage.itemsize
     if to != "torch" or mixed or (view is not None and view.conjugate and d.parts == 1):

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Calls of the system that Python's modules do not have, or make without releasing the GIL. */
+ * System calls that Python's modules lack, or make without releasing the GIL. */
 #define _GNU_SOURCE /* madvise, syscall */
 #include <errno.h>
 #include <sys/mman.h>
@@ -43,7 +43,7 @@ static void unmap(PyObject *capsule)
     PyMem_Free(m);
 }
 
-/* map_file(fd, bytes) -> (mapping, address): the first bytes of a file, to be read, while the mapping lives. Unlike
+/* map_file(fd, bytes) -> (mapping, address): maps the first bytes of a file read-only, while the mapping lives. Unlike
  * mmap.mmap it keeps no descriptor. OSError. */
 static PyObject *map_file(PyObject *self, PyObject *args)
 {
@@ -67,7 +67,7 @@ static PyObject *map_file(PyObject *self, PyObject *args)
     return Py_BuildValue("NN", capsule, PyLong_FromVoidPtr(begin));
 }
 
-/* rename_with(from, to, flags) -> 0, or a value of errno: renameat2(2), of which ENOSYS says that there is none. */
+/* rename_with(from, to, flags) -> 0, or a value of errno: renameat2(2). ENOSYS: the system does not have it. */
 static PyObject *rename_with(PyObject *self, PyObject *args)
 {
     (void)self;

@@ -4,7 +4,7 @@
 #include "_functions.h"
 #include "_objects.h"
 
-/* The memory of an array that must be as long as another; NULL of None. */
+/* The memory of an array that must be as long as another; NULL for None. */
 static bool like(void **p, PyObject *o, size_t bytes)
 {
     struct memory m;
@@ -22,7 +22,7 @@ static bool like(void **p, PyObject *o, size_t bytes)
 }
 
 /* topk(out, residual, velocity, gradient, dtype, (select, bucket, k, density, sample, rate, leak, momentum, seed, step,
- * threads)) -> how many elements were kept, or Failed. residual and velocity may be None. */
+ * threads)) -> the number of kept elements, or Failed. residual and velocity may be None. */
 static PyObject *topk(PyObject *self, PyObject *args)
 {
     (void)self;

@@ -20,7 +20,7 @@ class Values:
     effect on results."""
 
     codec: Codec
-    #: in which messages: those that reduce, those that gather results, or both
+    #: which messages: "reduce", messages that reduce; "gather", messages that gather results; or both
     phases: Literal["both", "reduce", "gather"] = "both"
     #: cast: "bf16" (default) or "f16" for f32, "f32" for f64
     cast: Optional[str] = None
@@ -40,7 +40,7 @@ class Values:
     #: zfp: elements of a row, rows of a plane; None: one dimension, or two
     nx: Optional[int] = None
     ny: Optional[int] = None
-    #: an array as long as send, of its dtype, to which what this rank's encodings lose is added
+    #: an array of send's length and dtype; the call adds this rank's rounding errors to it
     residual: Any = None
 
 

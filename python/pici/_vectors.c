@@ -15,13 +15,13 @@ struct sparse *pici_py_sparse(PyObject *o)
     return PyCapsule_GetPointer(o, SPARSE);
 }
 
-/* Let go of the arrays of the caller. */
+/* Drop the references to the caller's arrays. */
 static void drop(struct sparse *s)
 {
     PyObject *owners[] = {s->indices, s->values, s->dense, s->out_dense};
     s->indices = s->values = s->dense = s->out_dense = NULL;
     for (size_t i = 0; i < sizeof owners / sizeof *owners; i++)
-        Py_DecRef(owners[i]); /* of NULL too; last, since this may run any code */
+        Py_DecRef(owners[i]); /* works for NULL too; last, since this may run any Python code */
 }
 
 static void sparse_free(PyObject *capsule)
@@ -32,7 +32,7 @@ static void sparse_free(PyObject *capsule)
     PyMem_Free(s);
 }
 
-/* The memory of an array, or of None. Its bytes must be `count` times `each`. Takes a reference to what owns it. */
+/* The memory of an array, or of None. Its bytes must be `count` times `each`. Takes a reference to its owner. */
 static bool hold(const void **p, PyObject **owner, PyObject *o, bool write, uint64_t count, uint64_t each,
                  const char *name)
 {
@@ -49,7 +49,7 @@ static bool hold(const void **p, PyObject **owner, PyObject *o, bool write, uint
     return true;
 }
 
-/* Whether the arrays have the lengths that the numbers say. */
+/* Whether the arrays' lengths match the numbers. */
 static bool fill(struct sparse *s, PyObject *indices, PyObject *values, PyObject *dense, PyObject *result)
 {
     struct pici_stream *in = &s->in;
@@ -74,9 +74,9 @@ static bool fill(struct sparse *s, PyObject *indices, PyObject *values, PyObject
     return true;
 }
 
-/* sparse(dtype, n, run, nnz, index_width, indices, values, dense, want, out_run, out_dense) -> what a rank passes to a
- * collective of sparse vectors, for one call of comm_call or comm_start. Arrays: as of comm_call, or None. Indices that
- * are missing the call refuses, on all ranks. */
+/* sparse(dtype, n, run, nnz, index_width, indices, values, dense, want, out_run, out_dense) -> a rank's argument for a
+ * collective of sparse vectors, for one call of comm_call or comm_start. Arrays: as for comm_call, or None. Without
+ * indices the call fails on all ranks. */
 static PyObject *sparse(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -110,9 +110,9 @@ static PyObject *array_of(const void *p, uint64_t bytes)
     return Py_BuildValue("NK", PyLong_FromVoidPtr((void *)(uintptr_t)p), (unsigned long long)bytes);
 }
 
-/* sparse_result(sparse) -> (form, nnz, index_width, indices, values, dense): the result of the call, which has ended.
- * Arrays are (address, bytes), in memory that the capsule owns; without elements the address is 0. dense: None if the
- * caller passed it. ValueError: it has none. Lets go of the arrays of the caller. */
+/* sparse_result(sparse) -> (form, nnz, index_width, indices, values, dense): the result of the ended call. Arrays are
+ * (address, bytes), in memory that the capsule owns; without elements the address is 0. dense: None if the caller
+ * passed it. ValueError: there is no result. Drops the references to the caller's arrays. */
 static PyObject *sparse_result(PyObject *self, PyObject *capsule)
 {
     (void)self;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Files that are written, and output that appears whole or not at all. */
+ * Writing files, and output files, which are written atomically. */
 #include <errno.h>
 
 #include "_functions.h"
@@ -8,7 +8,7 @@
 
 /* ---- output files */
 
-/* outfile_open(path, force) -> a file that appears at a path, which is bytes, when it is committed; or Failed. */
+/* outfile_open(path, force) -> a file that appears at path (bytes) when it is committed; or Failed. */
 static PyObject *outfile_open(PyObject *self, PyObject *args)
 {
     (void)self;

@@ -49,7 +49,7 @@ Array = TypeVar("Array", bound=Sized)
 Buffer = Union[bytearray, memoryview, Storage, "array.array[Any]", "mmap.mmap"]  # writable
 
 _FORMAT_NAMES = {code: name for name, code in _codec.FORMATS.items()}
-_DECOMPRESS, _RANGE, _ADD, _APPLY = range(4)  # what _codec.decode does
+_DECOMPRESS, _RANGE, _ADD, _APPLY = range(4)  # operations of _codec.decode
 _SMALL_MAGIC = b"PICD"
 _INDEX = {name: np.dtype(kind) for name, kind in (("u32", "u4"), ("u64", "u8"), ("i32", "i4"), ("i64", "i8"))}
 
@@ -62,7 +62,7 @@ class Info:
     dtype: str
     #: elements that were encoded
     count: int
-    #: nonzero elements; in hybrid, without zeros of which only the sign is kept; in a dense block, count
+    #: nonzero elements. In hybrid, without -0.0 whose sign is kept; in a dense block, count
     nnz: int
     #: bytes of the whole block
     block_bytes: int
@@ -120,9 +120,9 @@ def _encode(
     small: Optional[tuple[int, int, int, int, int]] = None,
     pack: str = "none",
 ) -> Union[bytes, memoryview]:
-    """The block of one array, or of the XOR of two arrays of the same length; new, or in the memory of out. Or the
-    small delta of the two, always new. small: the result of part_of_tensor(), and whether an element is two of 4
-    bits."""
+    """The block of one array, or of the XOR of two arrays of the same length; new, or in the memory of out. With small,
+    a small delta, always new. small: the result of part_of_tensor(), and whether an element holds two of 4 bits.
+    """
     f, z, p = format_code(format), zeros_code(zeros), pack_code(pack)
     if out is None:
         block = _codec.encode(base, elements, d.code, f, threads, checksum, z, p, small, None)
@@ -141,7 +141,7 @@ def _encode(
 
 
 def _into(what: int, out: Any, block: Any, dtype: Optional[DTypeLike], threads: int) -> None:
-    """Change out by a block of as many elements."""
+    """Apply a block with the same number of elements to out."""
     b = _arrays.octets(block)
     _, code, count, _, _ = _head(b)
     elements, d = _arrays.writable(out, BY_CODE[code], count, dtype)
@@ -355,11 +355,12 @@ def diff(
         their scales are separate arrays. Coding uses the elements of base, so a small delta turns base into new, but
         not new into base. Only apply() reads it.
     offset, of: with small, base and new are a rank's shard: rows [offset, offset + len(base)) of a tensor with `of`
-        rows, counted along the first dimension (in a flat tensor, elements). The delta stores this position; apply()
-        rejects it elsewhere. b"".join(deltas) of all ranks, in the order of the rows, is one delta of the whole tensor.
-    axis: count along this dimension instead. 1: columns, as in a row-parallel layer. The delta stores the axis too.
-        Deltas of columns apply to a shard that has all of each delta's columns, and those of all columns to the whole
+        rows. Rows count along the first dimension; in a flat tensor they are elements. The delta stores this position;
+        apply() rejects it elsewhere. b"".join(deltas) of all ranks, in the order of the rows, is one delta of the whole
         tensor.
+    axis: count along this dimension instead. 1: columns, as in a row-parallel layer. The delta stores the axis too.
+        Deltas of columns apply to a shard that has all of each delta's columns. Deltas of all columns apply to the
+        whole tensor too.
 
     The block does not record its base. To detect a wrong base, store a hash with the block.
 
@@ -581,7 +582,7 @@ def _positions(
     if 2 * found < indices.size:
         indices, values = indices[:found].copy(), values[:found].copy()
     at = indices[:found]
-    if to == "torch" and index.startswith("u"):  # torch takes no others for an index
+    if to == "torch" and index.startswith("u"):  # torch accepts no other index type
         index, at = "i64", at.astype(np.int64)
     return _arrays.delivery(BY_NAME[index], to)(at), deliver(values[:found])
 

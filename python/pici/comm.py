@@ -246,7 +246,7 @@ class Comm(SparseCalls):
             part.close()
         return self
 
-    # -- what it is
+    # -- properties
 
     @property
     def rank(self) -> int:
@@ -286,7 +286,7 @@ class Comm(SparseCalls):
         state = "closed" if words == CLOSED else "" if words == BUSY or not words else f"broken: {words}"
         return f"<pici.Comm rank {self._rank} of {self._size}, {self._over}{state and ', '}{state}>"
 
-    # -- its life
+    # -- end
 
     def close(self) -> None:
         """Free it, and abandon requests in flight; peers that wait for this rank fail with PeerError. Not collective.
@@ -320,14 +320,14 @@ class Comm(SparseCalls):
     ) -> Neighbors:
         """Make a plan for neighbourhood all-gathers. This rank receives from the ranks in sources, and sends to those
         in destinations. All ranks make it, with the same options; both ends of an edge list it equally often. route:
-        "direct", a message for each edge; "halving", ranks relay for each other; "auto", what is predicted to be
+        "direct", a message for each edge; "halving", ranks relay for each other; "auto", the route predicted to be
         faster. most_bytes: the most that a rank sends in all_gatherv, which saves a round in each call. leaf, gain: as
         in struct pici_neighbor_opts. level: ranks of a "node", a CPU "socket" or a "numa" domain send each other their
-        blocks directly; a rank's affinity tells its socket or domain. region: the number of this rank's own region
+        blocks directly; a rank's affinity gives its socket or domain. region: the number of this rank's own region
         instead, which may differ between ranks. After set_nodes(), make a new plan. Ctrl-C does not end this call."""
         return Neighbors._of(self, sources, destinations, route, (most_bytes, leaf, gain), level, region)
 
-    # -- how it works
+    # -- settings
 
     def set_nodes(self, nodes: Iterable[int]) -> None:
         """Set which ranks share a node (a host): the number of each rank's node. Ranks with equal numbers share one.

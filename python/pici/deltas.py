@@ -13,7 +13,8 @@ delta of dicts applies to files, and vice versa. Deltas match tensors by name, a
 Hashes of every tensor verify the base and the result. A delta works in one direction. picitool diff and apply make and
 read the same files (formats/delta.md).
 
-What help(pici.codec) says of arrays, threads, max_bytes and `to` holds here too. Do not change arrays during a call.
+The rules of help(pici.codec) about arrays, threads, max_bytes and `to` hold here too. Do not change arrays during a
+call.
 """
 from __future__ import annotations
 
@@ -46,11 +47,11 @@ if TYPE_CHECKING:
 #: a file's path, or arrays by name
 State = Union[Path, Mapping[str, Any]]
 
-#: of arrays that have some rows of a tensor: how many rows are before them, and how many the tensor has; and along
-#: which dimension these are counted, if it is not the first
+#: for arrays with some rows of a tensor: the number of rows before them, and the tensor's number of rows. Then, if rows
+#: do not count along the first dimension, the dimension
 Shards = Mapping[str, Union[tuple[int, int], tuple[int, int, int]]]
 
-#: an array by its name to the array, or the arrays by name, that servers hold in its place
+#: an array and its name to the array, or the arrays by name, that servers hold instead
 Convert = Callable[[str, Any], Any]
 
 _LITTLE = sys.byteorder == "little"
@@ -70,7 +71,7 @@ WORDS.update(
 )
 WORDS[F4] = "F4"
 WORD_TYPES = {word: d for d, word in WORDS.items()} | {"F6_E2M3": F6[0], "F6_E3M2": F6[1]}
-#: of types whose elements are smaller than a byte: how many are how many bytes
+#: types whose elements are smaller than a byte: so many elements take so many bytes
 _SMALL = {"F4": (2, 1), "F6_E2M3": (4, 3), "F6_E3M2": (4, 3)}
 BYTES = WORD_TYPES["U8"]
 
@@ -305,8 +306,8 @@ def diff_files(
     overwrite: replace an existing file; else FileExistsError.
     convert: for a trainer whose servers hold another type. convert(name, array) runs for each array of a dict, base or
         new, but not for files. It returns a replacement: an array, or a dict of arrays by name (8-bit weights and their
-        scales). A weight that moves by less than a step of the servers' type does not change there, so the delta of
-        converted weights is far shorter than that of the trainer's weights, and it is exact.
+        scales). A weight that moves by less than a step of the servers' type does not change there. So the delta of
+        converted weights is far shorter than a delta of the trainer's weights, and it is exact.
     """
     if convert is not None and not isinstance(base, Mapping) and not isinstance(new, Mapping):
         raise TypeError("convert= is of arrays, and base and new are files: convert these before")
@@ -459,7 +460,7 @@ class Row:
 
     def to_memory(self, base: Held, threads: int, most: Optional[int]) -> Storage:
         """The bytes of the result. More than `most` raises LimitError; None: no limit."""
-        # Deltas without a head leave all but some elements of the base.
+        # Deltas without a head keep most elements of the base.
         whole = _arrays.empty(BYTES, self.bytes if self.own_head else base.file_bytes(), most, threads)
         self._got(_codec.apply_deltas(whole, base.handle, self.handle, threads))
         return whole
@@ -553,11 +554,11 @@ class Update:
         self._parts = [(self._names[tensor], tensor, first) for tensor, first, _, _ in parts]
         #: the names of the tensors that change
         self.changed: list[str] = list(dict.fromkeys(name for name, _, _ in self._parts))
-        #: those of them that are shards of which no hash was checked, or not of all elements
+        #: the changed shards without a checked hash for all of their elements
         self.unverified: list[str] = list(dict.fromkeys(self._names[n] for n, _, _, verified in parts if not verified))
-        #: the bytes that are kept
+        #: bytes kept for undo()
         self.bytes: int = sum(length for _, _, length, _ in parts)
-        #: whether the arrays are what the deltas lead to
+        #: whether the arrays have the result of the deltas
         self.switched = False
         self._places: Optional[_gpu.Places] = self._placed(on_gpu) if on_gpu else None
 
@@ -629,7 +630,7 @@ class Update:
 
 
 def _in_place(name: Any, x: Any) -> None:
-    """Reject an array of which the call could change only a copy."""
+    """Reject an array if the call could change only a copy of it."""
     try:
         array, _ = _arrays._seen(x, True)
     except (TypeError, ValueError, BufferError) as e:

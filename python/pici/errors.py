@@ -9,9 +9,9 @@ from typing import NamedTuple, Optional
 class Fault(NamedTuple):
     """The broken rule of the format, and its place."""
 
-    #: byte of the block at which the breach shows; in a .pici file, the beginning of the record that has it
+    #: byte of the block that breaks the rule; in a .pici file, the first byte of the record that does
     offset: int
-    #: the tile of the block that it concerns (elements tile * 4096 and on); None: no tile in particular
+    #: the tile of the block that breaks it (elements tile * 4096 and on); None: not in one tile
     tile: Optional[int]
     #: name of the rule in formats/block.md, hybrid.md or file.md
     rule: str
@@ -22,7 +22,7 @@ class Error(Exception):
 
     #: the number in enum pici_status; None if the error does not come from the library
     status: Optional[int] = None
-    #: the rule that the bytes break, if the bytes are what is wrong
+    #: the broken rule of the format, if the error is in the bytes
     fault: Optional[Fault] = None
 
 

@@ -43,9 +43,10 @@ if TYPE_CHECKING:
 Default = TypeVar("Default")
 Result = TypeVar("Result")
 
-_HINTS = 1000  # names: in a file with more, none that is like a missing one is looked for
+_HINTS = 1000  # names; suggest similar names only in files with at most this many
 _KEY_DTYPE = "source.dtype"  # an attribute of tensors, as picitool writes it
-# What the first says of a tensor of u8, or of floats in pairs, by NumPy (without a byte order), safetensors or torch.
+# Values of "source.dtype" for tensors of u8 or of pairs of floats, from NumPy (without a byte order), safetensors or
+# torch.
 _SPELLED = {
     **dict.fromkeys((b"b1", b"?", b"BOOL", b"bool"), BOOL),
     **dict.fromkeys((b"c8", b"C64", b"complex64"), COMPLEX[0]),
@@ -63,7 +64,7 @@ _SPELLED = {
         )
     },
 }
-#: and what it says of types that only NumPy has, which source.npy tells
+#: and its values for types that only NumPy has; source.npy describes these
 _ONLY_NUMPY = re.compile(rb"\[|[<>|=]?(?:[MmUSV]|[fc]\d\d)")
 _WRITTEN = {
     BOOL.name: b"|b1",
@@ -141,14 +142,14 @@ class Tensor:
         self._storage = found.stored_count, found.stored_dtype
         self.name = found.name
         #: "f32", "bf16", ..., "bool", "complex64", "complex128", and names of types without arithmetic: "complex32",
-        #: "f8e8m0", "f8e4m3fnuz", "f8e5m2fnuz", "f4e2m1x2", "f6e2m3", "f6e3m2"; of what only NumPy has, its str
+        #: "f8e8m0", "f8e4m3fnuz", "f8e5m2fnuz", "f4e2m1x2", "f6e2m3", "f6e3m2"; the str of types that only NumPy has
         self.dtype = self._d.name
         self.shape: tuple[int, ...] = shape if self._d.parts == 1 else shape[:-1]
         #: number of elements
         self.size: int = found.elements // self._d.parts
         #: stored elements of each chunk but the last, which has the rest
         self.chunk_elements: int = found.chunk_elements
-        #: bytes of this tensor's records in the file; of a view, those of the tensor that it lies in
+        #: bytes of this tensor's records in the file; for a view, the bytes of its storage
         self.stored_bytes: int = found.stored_bytes
         #: "C", or "F" if the first index varies fastest in the file: picitool keeps the order of a .npy file
         self.order: Literal["C", "F"] = "F" if found.order == b"F" else "C"
@@ -218,7 +219,7 @@ class Tensor:
             if not _strided.is_run(self._view):
                 run = _strided.run(self._view, d, first, count, self._needed(), self._file.max_bytes)
                 return _arrays.shaped(run, d, shape, order)
-            at = self._view.offset if count else 0  # of none, it may be beyond the storage
+            at = self._view.offset if count else 0  # without elements it may begin beyond the storage
         out = _arrays.empty(d, d.parts * count, self._file.max_bytes, self._file.threads)
         self._file._read_range(self._index, at + d.parts * first, d.parts * count, out)
         return _arrays.shaped(out, d, shape, order)

@@ -64,8 +64,8 @@ _EMPTY = _Sum(0, 0xEF46DB3751D8E999)
 class ShardTensor(NamedTuple):
     """A tensor of a folder."""
 
-    dtype: str  # as Tensor.dtype; "u8" if the word in the .safetensors file is another, of which there are no arrays
-    shape: tuple[int, ...]  # of bytes, one-dimensional, for such a word
+    dtype: str  # as Tensor.dtype; "u8" for types of .safetensors files without arrays
+    shape: tuple[int, ...]  # of bytes, one-dimensional, for such a type
     shard: str  # the name of the .safetensors file
 
 
@@ -190,7 +190,7 @@ class _Checkpoint:
         if LIST in self.files:
             raise ValueError(f"{path} is a folder that compress_folder() or diff_folders() made, not a checkpoint")
         self.names = [name for name in self.files if ends(name, ".safetensors")]
-        #: those of torch's distributed checkpoints, of which the bytes are compressed
+        #: files of torch's distributed checkpoints, compressed as bytes
         self.raw = [name for name, size in self.files.items() if ends(name, ".distcp") and size]
         if not self.names + self.raw:
             raise ValueError(f"{path} has no .safetensors or .distcp files")
@@ -604,7 +604,7 @@ def diff_folders(
 ) -> None:
     """Write the delta from one sharded checkpoint to another, as a folder. Tensors match by name, in any shard. small,
     format, zstd: as for diff_files()."""
-    diff_opts(small, format, threads, zstd)  # which refuses what is wrong
+    diff_opts(small, format, threads, zstd)  # which rejects invalid values
     old, c = _Checkpoint(_P(os.fsdecode(base))), _Checkpoint(_P(os.fsdecode(new)))
     c.refuse_names()
     removed = [t for name, t in old.tensors.items() if name not in c.tensors]

@@ -9,7 +9,7 @@
     weights, number = pici.DeltaLog("weights.log").load(weights, number)    # and later: the deltas since
     for weights, number in pici.DeltaLog("s3://bucket/run").follow():       # or each new state, on arrival
 
-What help(pici.deltas) says of states and options holds here too.
+The rules of help(pici.deltas) about states and options hold here too.
 """
 from __future__ import annotations
 
@@ -98,8 +98,9 @@ class DeltaLog:
         """Make a log; state 0 is a .safetensors, .npy or raw file, or a dict of arrays. Creates the folder if it is
         missing; FileExistsError if it already is a log.
 
-        pack: "planes" or "fast", as for save(), but not for raw files: store this base and those of compact() as .pici
-            files. pici 0.2 cannot read such a log."""
+        pack: "planes" or "fast", as for save(), but not for raw files: store this base, and the bases of compact(), as
+            .pici files. pici 0.2 cannot read such a log.
+        """
         packing, n = pack_code(pack), u31(threads, "threads")
         if not isinstance(state, Mapping):
             first = _looks.first_of(os.fsdecode(state))
@@ -116,7 +117,7 @@ class DeltaLog:
         log._place(folder, storage_options)
         exists = ExistsError(errno.EEXIST, f"is a log already: pici.DeltaLog({log.folder!r}) opens it", log.folder)
         with ExitStack() as stack:
-            # a file is copied, whatever is in it, unless it is packed
+            # without pack, the log copies a file and does not parse it
             held = stack.enter_context(Held(state, BYTES.code, 0 if packing else _codec.STATE_RAW))
             where = log.folder
             if log._remote is not None:
@@ -281,10 +282,10 @@ class DeltaLog:
         self, log: _Log, held: Optional[Held], number: Optional[int], threads: int, max_bytes: Limit
     ) -> Optional[tuple[Any, int]]:
         """The bytes and the number of the newest state; None if the log was compacted before they were read."""
-        # A state that is given may have a longer head than the log's, and leave it to the result.
+        # The caller's state may have a longer head than the log's, and pass it on to the result.
         given_bytes = 0 if held is None else held.file_bytes()
         length = max(given_bytes, *(s.bytes for s in log.states()))
-        # By what is stored: the numbers in the manifest are what the limit is for.
+        # Limit by stored bytes: the manifest's numbers are untrusted.
         given = None if held is None else held.handle
         known = None if number is None else u64(number, "number")
         log.fetch(given, known, threads)
@@ -394,10 +395,10 @@ class _Log:
             with self.again() as log:
                 other = (log.first, log.base) != (self.first, self.base)
         except (Error, OSError):
-            pass  # the error that made the caller ask is the one to tell
+            pass  # report the caller's error instead
         return other
 
-    # ---- what a log in a store does besides
+    # ---- logs in a store
 
     def fetch(self, given: Any, number: Optional[int], threads: int) -> None:
         """Get the files for the path to the newest state, from a state as log_apply() takes it."""
@@ -442,7 +443,7 @@ class _RemoteLog(_Log):
             # With none of its files, the log leads from a state to that state.
             done = _codec.log_apply(self.handle, given, None, _arrays.empty(BYTES, 0, None, 1), threads)
             if isinstance(done, _codec.Failed):
-                return  # which the caller is to find out too
+                return  # the caller finds this out too
             number = done[0]
         wanted = [entry for to, entry in entries.deltas.items() if to > number]
         self._copy.remote.fetch(self.folder, [entries.base, *wanted] if given is None else wanted)

@@ -112,7 +112,7 @@ def _note(source_dir: str, version: int) -> Optional[str]:
 
 def _remove(source_dir: str, version: int) -> None:
     with suppress(FileNotFoundError):
-        os.unlink(_note_path(source_dir, version))  # first: what is left of a version has none
+        os.unlink(_note_path(source_dir, version))  # first: an incomplete version has none
     shutil.rmtree(os.path.join(source_dir, _name(version)))
 
 

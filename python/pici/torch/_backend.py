@@ -65,14 +65,14 @@ MIN_BYTES = 65536
 Base: Any = getattr(_c10d, "Backend", object)
 WorkBase: Any = getattr(_c10d, "Work", object)
 
-#: of these, what gloo lacks
+#: the ones that gloo lacks
 _NOT_GLOOS = frozenset(
     getattr(torch, name)
     for name in "int16 uint16 uint32 uint64 float8_e4m3fn float8_e5m2".split()
     if hasattr(torch, name)
 )
 
-_NONSENSE = -1  # what a rank tells the others when its PICI_TORCH_MIN_BYTES is no number
+_NONSENSE = -1  # a rank's message to the others if its PICI_TORCH_MIN_BYTES is not a number
 
 #: The backends that are in use. A wrapper of torch (TORCH_DISTRIBUTED_DEBUG=DETAIL) keeps only the C++ part of one.
 _in_use: set[Any] = set()
@@ -97,7 +97,7 @@ def _named(error: BaseException, rank: int, group: str) -> BaseException:
     members = {
         "__module__": kind.__module__,
         "__doc__": kind.__doc__,
-        "__reduce__": lambda self: (kind, self.args),  # pickle knows no class that was made here
+        "__reduce__": lambda self: (kind, self.args),  # pickle cannot find a class defined here
         "status": error.status,
     }
     named: BaseException = type(kind.__name__, (kind, base), members)(f"rank {rank} of group {group!r}: {error}")
@@ -216,7 +216,7 @@ class PiciBackend(Base):
         self._gloo.options.group_name = group
         self._gloo.options.global_ranks_in_group = ranks or []
         self._where = rank, group
-        self._last: Any = None  # the future of the last call that was pici's
+        self._last: Any = None  # the future of pici's last call
         self._communicator: Optional[Communicator] = None
         self._least = self._agreed_min_bytes()
         if size > 1:
@@ -246,7 +246,7 @@ class PiciBackend(Base):
                 )
         return settings[0]
 
-    # ---- what torch asks
+    # ---- properties for torch
 
     def getBackendName(self) -> str:
         return NAME
@@ -311,7 +311,7 @@ class PiciBackend(Base):
         self._gloo.abort()
         _in_use.discard(self)
 
-    # ---- the calls that may be pici's
+    # ---- calls that pici may make
 
     def _ours(self, tensors: list[torch.Tensor], op: Any = None) -> bool:
         """Whether pici may make the call, by the tensors with all of its elements. Checks the layout first: a sparse

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """CUDA tensors, with PICI_TORCH_CUDA=1: collectives over NCCL by libpici_nccl. No test has run this on a GPU.
 
-A process group gets a group of NCCL of its own, whose communicator the library uses for its messages, and a stream
-beside those of torch. With PICI_TORCH_OUTER=sockets there is such a group for each host, and messages between hosts go
-over sockets."""
+A process group gets its own NCCL group, whose communicator the library uses for its messages, and a stream in addition
+to torch's. With PICI_TORCH_OUTER=sockets there is such a group for each host, and messages between hosts go over
+sockets.
+"""
 from __future__ import annotations
 
 import inspect

@@ -44,7 +44,7 @@ class Errors:
                     "errors that were loaded can be pickled after an iteration only: use state_dict(model) before"
                 )
             pickled[list(self._seen).index(key)] = parameter.shape, error
-        return {"errors": pickled}  # not empty: of an empty state, pickle does not call __setstate__
+        return {"errors": pickled}  # not empty: pickle does not call __setstate__ for an empty state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__()  # type: ignore[misc]
@@ -89,7 +89,7 @@ class Errors:
     def known(self, parameter: torch.Tensor) -> Optional[torch.Tensor]:
         """The error of a parameter, if it has one."""
         reference, error = self._kept.get(id(parameter), (None, None))
-        # an id() may come again when an object is gone
+        # an id() may repeat after an object is freed
         return error if reference is not None and reference() is parameter else None
 
     def of(self, parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
@@ -170,7 +170,7 @@ class ErrorState(State):
             raise TypeError(f"grad_scaler={grad_scaler!r}: pass a torch.amp.GradScaler")
         self.grad_scaler = grad_scaler
         self.iter = 0
-        self._scale: Optional[float] = None  # the loss scale that the errors have, if that is known
+        self._scale: Optional[float] = None  # the loss scale of the errors, if known
         self._errors = Errors()
         self._places: list[torch.Tensor] = []  # of a list of tensors
         self._bind(None, False)
@@ -356,8 +356,8 @@ class ErrorState(State):
     # ---- the hook
 
     def _begin_iterations(self) -> None:
-        self._ended = False  # an iteration has, so that all parameters were seen
-        self._spoiled = -1  # the last iteration that had an average which is not finite
+        self._ended = False  # an iteration has, so the hook has seen all parameters
+        self._spoiled = -1  # the last iteration with an average that was not finite
         self._before: list[tuple[int, _Before]] = []
 
     def _hook(self, bucket: Any) -> Optional[Callable[[], Prepared]]:

@@ -189,7 +189,7 @@ def _connected(
 
 class Communicator:
     """A pici.Comm over sockets among ranks that share a torch Store, and a thread that uses it. Collective.
-        timeout   for connecting, and of calls that have none of their own
+        timeout   for connecting, and of calls without one
         group     a name, the same on all ranks
         look      called while this rank waits for others: raises if one of them is gone
     ValueError: an invalid environment variable. TimedOutError, PeerError: the ranks are not connected."""
@@ -221,7 +221,7 @@ class Communicator:
         return self
 
     def _begin(self, driver: _Driver, make: Callable[[], Comm], rank: int, size: int, timeout: Timeout) -> None:
-        milliseconds(timeout)  # raises if it makes no sense
+        milliseconds(timeout)  # raises if it is invalid
         self.rank, self.size, self.timeout = rank, size, timeout
         self.stats = _stats.Stats()
         self._driver = driver
@@ -414,7 +414,7 @@ def comm(group: Optional[dist.ProcessGroup] = None) -> Comm:
 
 
 def over_sockets(group: dist.ProcessGroup, what: str) -> Comm:
-    """A communicator among the ranks of a group, connected anew. what: for what, as the store has it. Collective."""
+    """A communicator among the ranks of a group, connected anew. what: its purpose, a key in the store. Collective."""
     store, name = _registered(group)
     timeout, watch = group_timeout(group, store), Watch(cpu_backend(group))
     rank, size = dist.get_rank(group), dist.get_world_size(group)
@@ -437,7 +437,7 @@ def _host() -> str:
 
 
 def host_mates(group: dist.ProcessGroup) -> list[int]:
-    """The global ranks of those of a group that are on this rank's host, rising. Collective."""
+    """The global ranks of a group's members on this rank's host, in ascending order. Collective."""
     store, name = _registered(group)
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     place = _place(store, name, rank, "hosts")

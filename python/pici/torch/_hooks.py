@@ -41,7 +41,7 @@ def flat_length(x: torch.Tensor) -> int:
 class Prepared(NamedTuple):
     """How to average the gradients of a bucket."""
 
-    selected: Optional[Selected] = None  #: what a selection left of them
+    selected: Optional[Selected] = None  #: the elements that a selection left
     values: Optional[Values] = None  #: the codec of messages
     finish: Optional[Callable[[], None]] = None  #: called after the average, if there is one
 
@@ -61,8 +61,8 @@ class State:
         opts            options of pici.Comm.all_reduce, as a dict: {"algorithm": "ring"}
 
     The hook averages gradients with PICI_AVG; like torch, it first divides float16, which could overflow. All hooks
-    average sparse COO gradients, such as those of Embedding(sparse=True), exactly, as lists of rows. torch averages
-    gradients of other layouts or dtypes. Pickling omits the process group.
+    average sparse COO gradients exactly, as lists of rows: for example gradients of Embedding(sparse=True). torch
+    averages gradients of other layouts or dtypes. Pickling omits the process group.
     """
 
     hook = "all_reduce_hook"  #: which one uses it
@@ -79,27 +79,27 @@ class State:
             raise ValueError(f"zeros={zeros!r}: a sum always takes -0.0 for a zero, which is 'signed'")
         if min_bytes < 0:
             raise ValueError(f"min_bytes={min_bytes}: below 0")
-        none = process_group is None or process_group == dist.GroupMember.NON_GROUP_MEMBER  # of a rank outside of it
+        none = process_group is None or process_group == dist.GroupMember.NON_GROUP_MEMBER  # from a rank outside of it
         if not (none or isinstance(process_group, dist.ProcessGroup)):
             raise TypeError(f"process_group={process_group!r}: pass a process group, or None for the default one")
         reserved = {"send", "recv", "op", "dtype", "timeout"}.intersection(opts or {})
         if reserved:
             raise ValueError(f"opts: {', '.join(sorted(reserved))}: not an option to choose here")
-        taken("opts", Calling, opts)  # raises if one is unknown or makes no sense
+        taken("opts", Calling, opts)  # raises if one is unknown or invalid
         self.process_group = process_group
         self.zeros = zeros
         self.min_bytes = min_bytes
         self.timeout = timeout
         self.opts = dict(opts or {})
         if timeout is not None:
-            milliseconds(timeout)  # raises if it is none
+            milliseconds(timeout)  # raises if it is invalid
         self._begin()
 
     def _begin(self) -> None:
         self._stats = Stats()
         self._agreed: weakref.WeakSet[dist.ProcessGroup] = weakref.WeakSet()
 
-    #: what a pickle leaves out
+    #: members that a pickle omits
     _unpickled: tuple[str, ...] = ("process_group", "_stats", "_agreed")
 
     def __repr__(self) -> str:
@@ -115,9 +115,10 @@ class State:
         self._begin()
 
     def stats(self) -> dict[str, float]:
-        """Sums over all calls of this rank so far: calls, wire_bytes (sent), dense_bytes (for dense messages), packed
-        (blocks sent packed), select_s, encode_s, decode_s, wait_s (seconds), density (the fraction of elements that
-        top-k kept), events (roundings of an element), lost (the sum of squared rounding errors)."""
+        """Sums over all calls of this rank so far. calls; wire_bytes: sent; dense_bytes: the same as dense messages.
+        packed: blocks sent packed. select_s, encode_s, decode_s, wait_s: seconds. density: the fraction of elements
+        that top-k kept. events: roundings of an element. lost: the sum of squared rounding errors.
+        """
         return self._stats.as_dict()
 
     def _ours(self, x: torch.Tensor) -> bool:

@@ -23,7 +23,7 @@ from ._topk import TopKState
 
 Method = Literal["dense", "bits", "topk", "sparseloco", "visible"]
 
-CHUNK = 4096  # of sparseloco: elements of which the largest are sent
+CHUNK = 4096  # sparseloco sends the largest of this many elements
 _VERSION = 1  # of state_dict()
 #: the options that each has, with their defaults
 _METHODS: dict[str, dict[str, Any]] = {
@@ -116,11 +116,11 @@ class Outer:
         model           not wrapped in DistributedDataParallel. All ranks begin with the weights of rank 0
         inner_steps     inner steps between two outer steps
         group           the ranks that average; None: the default group
-        method          "dense": average changes exactly
-                        "bits": round them to few bits, with error feedback
-                        "topk": send the largest of each tensor, with error feedback
+        method          "dense": average changes exactly.
+                        "bits": round them to few bits, with error feedback.
+                        "topk": send the largest of each tensor, with error feedback.
                         "sparseloco": send the largest of each 4096 elements, rounded to few bits; keep the rest instead
-                        of an outer momentum
+                        of an outer momentum.
                         "visible": send changes that are visible in bf16, exactly
         bits            for "bits" (4), "sparseloco" (2), "topk" (none)
         density         for "topk" (0.05) and "sparseloco" (0.02)
@@ -195,7 +195,7 @@ class Outer:
         states = [state() for _ in range(fragments)]  # which refuse options before a rank waits for others
         first = global_rank(resolved(group), 0)
         for _, p in chosen:
-            rows = p.detach().contiguous()  # gloo takes no other order of the elements
+            rows = p.detach().contiguous()  # gloo supports no other order of the elements
             dist.broadcast(rows, first, group=resolved(group))
             p.detach().copy_(rows)
         self._fragments: list[_Fragment] = []
@@ -243,7 +243,7 @@ class Outer:
 
     def _begin(self, fragment: _Fragment) -> None:
         """Start to average the changes since the last outer step."""
-        # the model went on from weights that were rounded to its dtype: what that took off is no change
+        # the model continued from weights rounded to its dtype: that rounding is not a change
         changes = [w.to(p.dtype).float() - p.detach().float() for w, p in zip(fragment.weights, fragment.parameters)]
         if isinstance(fragment.state, _VisibleState):
             places = fragment.state.places_of(changes)

@@ -28,7 +28,7 @@ class QuantizeState(ErrorState):
         timeout, opts   as of State
         grad_scaler     as of TopKState
 
-    All ranks get the same bits. Each rank keeps the rounding errors of its messages, including those of sums that it
+    All ranks get the same bits. Each rank keeps the rounding errors of its messages, including errors of sums that it
     forwards. Errors are kept, saved, loaded and pickled as in TopKState:
 
         state.state_dict(model)                       a rank's errors by the parameters' names, and the iteration

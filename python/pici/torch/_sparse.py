@@ -36,8 +36,8 @@ DTYPES = frozenset(
 )
 
 _FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
-_ROW_BYTES = 64  # of a row: shorter ones are not gathered, whose indices would be as long
-_POSITIONS = 2.0  # how long a message with positions takes, beside one without, which may be packed
+_ROW_BYTES = 64  # bytes of a row: shorter rows are not gathered, since their indices would be as long
+_POSITIONS = 2.0  # time of a message with positions, relative to one without, which may be packed
 
 
 def is_ours(x: torch.Tensor) -> bool:
@@ -112,7 +112,7 @@ def reduce(comm: Comm, x: torch.Tensor, op: Any, options: dict[str, Any]) -> tor
         total = _gathered(comm, x, op, options)
     else:
         total = comm.all_reduce_sparse(x, op=op, **options)
-    x.data = total  # whatever refers to the tensor has the sum now; nothing is copied
+    x.data = total  # all references to the tensor see the sum, without a copy
     return x
 
 

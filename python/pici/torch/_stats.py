@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What calls took, in sums; with PICI_TORCH_STATS=1, in a line at the end of the program."""
+"""Sums of the calls' statistics. With PICI_TORCH_STATS=1, a line at the end of the program shows them."""
 from __future__ import annotations
 
 import atexit
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class Selected(NamedTuple):
-    """What a selection took: from so many elements it left so many."""
+    """A selection's statistics: its seconds, the number of elements, and the number left."""
 
     elements: int
     nonzeros: int
@@ -23,7 +23,7 @@ class Stats:
     def __init__(self) -> None:
         self.calls = 0
         self.wire_bytes = 0  # sent
-        self.dense_bytes = 0  # what the same messages would be with dense blocks
+        self.dense_bytes = 0  # the size of the same messages with dense blocks
         self.packed = 0  # blocks that were sent packed
         self.select_s = 0.0  # top-k
         self.encode_s = 0.0
@@ -35,7 +35,7 @@ class Stats:
         self.lost = 0.0  # the squares of what was rounded off
 
     def add_call(self, stats: Any) -> None:
-        """Add a call of a pici.Comm, by the statistics that it left."""
+        """Add a call of a pici.Comm, from its statistics."""
         self.calls += 1
         self.wire_bytes += stats.wire_bytes
         self.dense_bytes += stats.dense_bytes
@@ -82,7 +82,7 @@ _all: list[Stats] = []
 
 
 def report_at_exit(stats: Stats) -> None:
-    """Have stats in a line at the end of the program."""
+    """Print stats in a line at the end of the program."""
     if not _all:
         atexit.register(_report, os.getpid())
     _all.append(stats)

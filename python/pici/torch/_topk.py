@@ -154,7 +154,7 @@ class TopKState(ErrorState):
             if exactly:
                 return Prepared()
             large = [(p, g) for p, g in pieces if p.numel() >= self.min_numel and any_of(g)]
-            sound = [(p, g) for p, g in large if finite(g)]  # the others are sent as they are
+            sound = [(p, g) for p, g in large if finite(g)]  # send the others unchanged
             if self.selection == "bucket" and len(sound) < len(large):
                 sound = []
             left = sum(g.numel() for _, g in large) - sum(g.numel() for _, g in sound)
@@ -164,7 +164,7 @@ class TopKState(ErrorState):
                 left += sum(self._select(p, piece, density, step, place[id(p)]) for p, piece in sound)
             left += sum(piece.numel() for _, piece in small)
             selected = Selected(sum(piece.numel() for _, piece in pieces), left, time.perf_counter() - begin)
-            if values is not None and self.error_feedback:  # the others are sent whole, but rounded
+            if values is not None and self.error_feedback:  # send all elements of the others, but rounded
                 for parameter, piece in small:
                     if any_of(piece):
                         self._send_error(parameter, piece)
@@ -198,7 +198,7 @@ class TopKState(ErrorState):
         count = math.ceil(density * gradient.numel())
         if self.selection == "random":
             mixed = (self.seed + (step + 1) * SEED_STEP + place * _PLACE_STEP) % 2**64
-            own = torch.Generator().manual_seed((mixed ^ mixed >> 32) % 2**32)  # all that the generator takes
+            own = torch.Generator().manual_seed((mixed ^ mixed >> 32) % 2**32)  # the generator's full range
             chosen = _positions(gradient.numel(), count, own)
             return self._keep(gradient, error, velocity, lambda _: chosen.to(gradient.device))
         if gradient.device.type != "cpu":

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The trainer's half without vLLM: weights that servers get from a delta log, a folder or a URL that
-both see."""
+"""The trainer's half without vLLM: writes weights to a delta log, a folder or URL that trainer and servers share."""
 from __future__ import annotations
 
 import os
@@ -17,7 +16,7 @@ from ._stats import log as logger
 
 
 class Appender:
-    """Appends each step to a log, which is made if it is missing, and continued if it is there."""
+    """Appends each step to a log. Creates the log, or continues an existing one."""
 
     def __init__(self, folder: str, threads: int) -> None:
         self._folder, self._threads = folder, threads
@@ -27,7 +26,7 @@ class Appender:
         self._open()
 
     def _open(self) -> None:
-        """Continue from what the log has."""
+        """Continue from the log's newest state."""
         self._old, self.version = {}, -1
         try:
             self._log: Optional[DeltaLog] = DeltaLog(self._folder)
@@ -40,7 +39,7 @@ class Appender:
         self._sure = True
 
     def update(self, pairs: Iterable[tuple[str, Any]], step: Step) -> None:
-        """Append the next weights: arrays in the host's memory, which are read during the call only."""
+        """Append the next weights: arrays in host memory. Reads them only during the call."""
         if not self._sure:
             self._open()
         with step.stage("gather"):
@@ -55,7 +54,7 @@ class Appender:
             old_meta, new_meta = (held[name].meta if name in held else "none" for held in (self._old, new))
             if old_meta != new_meta:
                 raise ValueError(f"{self._folder} has other tensors: of {name!r}, {old_meta}, and not {new_meta}")
-        self._sure = False  # until what was appended is in _old: an error may come between
+        self._sure = False  # until _old has the appended state: an error may come between
         with step.stage("encode"):
             arrays = {name: t.array for name, t in new.items()}
             log = self._log
@@ -85,5 +84,5 @@ class Appender:
             with step.stage("compact"):
                 try:
                     log.compact(threads=self._threads)
-                except (Error, OSError) as e:  # the log is right, and only longer; the next step tries again
+                except (Error, OSError) as e:  # the log is valid, only longer; the next step tries again
                     logger.warning("%s was not compacted: %s", self._folder, e)

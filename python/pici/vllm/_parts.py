@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Weights as bytes: whole, as small deltas, and as positions with new values, for groups of tensors.
 
-A part is what is sent of one group: a .pici file of packed planes, a delta as save_delta() makes it, or a table in JSON
-followed by hybrid blocks. All are covered by hashes, and read by the library's checked readers.
+A part is the message of one group: a .pici file of packed planes, a delta as save_delta() makes it, or a table in JSON
+followed by hybrid blocks. Hashes cover all of them, and the library's checked readers read them.
 """
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .._dtypes import BY_CODE, DType, named
 from .._streams import Sink
 from ..errors import CorruptError
 
-GROUP_BYTES = 16 << 20  # one is encoded while another is sent, and a third is checked
+GROUP_BYTES = 16 << 20  # of a group: one is encoded while one is sent and one is checked
 BLOCK = 1 << 22  # elements of a block of positions and values
 SMALL, REPLACE = "small", "replace"
 
-# Floats that vLLM's patches take, with the bits of their exponents. All bits but the sign are a NaN, which no patch
-# has: values are stored as the XOR with it, so that none of them is the zero that stands for "unchanged".
+# Float types that vLLM's patches support, with the bits of their exponents. All bits except the sign make a NaN, which
+# no patch has. Parts store values XORed with it, so that no value is the zero that means "unchanged".
 _EXPONENTS = {"bf16": 0x7F80, "f16": 0x7C00, "f32": 0x7F800000, "f64": 0x7FF << 52}
 
 
@@ -44,17 +44,17 @@ class Meta(NamedTuple):
 
 
 class OnGpu(NamedTuple):
-    """A tensor in a GPU's memory, and a copy of it in the host's."""
+    """A tensor in GPU memory, and a copy of it in host memory."""
 
     host: Any
     there: Any
 
 
 class Held:
-    """A tensor in the host's memory, as its bits."""
+    """A tensor in host memory, as its bits."""
 
     def __init__(self, name: str, array: Any) -> None:
-        """Of an array that is read in place, unless it is not row-major; or of an OnGpu."""
+        """Reads a row-major array in place, and copies others; or takes an OnGpu."""
         self.there = None
         if isinstance(array, OnGpu):
             array, self.there = array
@@ -73,7 +73,7 @@ class Held:
 
 
 def groups_of(metas: Iterable[Meta]) -> Iterator[list[Meta]]:
-    """Tensors in a row, about GROUP_BYTES of them together."""
+    """Consecutive tensors with about GROUP_BYTES together."""
     group: list[Meta] = []
     total = 0
     for meta in metas:
@@ -93,7 +93,7 @@ def whole(group: list[Held], threads: int) -> bytes:
 
 
 def from_whole(data: Any, group: list[Meta], to: str, threads: int) -> dict[str, Any]:
-    """The tensors of whole(), which must be those of the group."""
+    """The tensors of whole(), which must match the group's."""
     load: Callable[..., dict[str, Any]] = _load.load
     found = load(io.BytesIO(data), to=to, threads=threads)
     for meta in group:
@@ -110,7 +110,7 @@ def changed(old: list[Held], new: list[Held]) -> list[int]:
 
 
 def small(old: list[Held], new: list[Held]) -> bytes:
-    """The delta; where the new tensors are on a GPU, their small deltas are made there."""
+    """The delta. Small deltas of new tensors on a GPU are made there."""
     file = io.BytesIO()
     sink = Sink(file)
     opts: _codec.DiffOpts = deltas.diff_opts(None, "auto", 1, 0)
@@ -130,7 +130,7 @@ def small(old: list[Held], new: list[Held]) -> bytes:
 
 
 class InMemory:
-    """Bytes as a file that has a path."""
+    """Bytes as a file with a path."""
 
     def __init__(self, data: Any) -> None:
         self._fd = os.memfd_create("pici-delta")
@@ -148,7 +148,7 @@ class InMemory:
 
 
 def from_small(state: Mapping[str, Any], parts: list[Any], threads: int) -> deltas.Update:
-    """What deltas in a row change in a group, checked and not yet done."""
+    """The changes of deltas in a row to a group: checked, but not yet made."""
     files: list[InMemory] = []
     try:
         for data in parts:
@@ -160,7 +160,7 @@ def from_small(state: Mapping[str, Any], parts: list[Any], threads: int) -> delt
 
 
 class Patch(NamedTuple):
-    """New values of a tensor: all of them, or those at some positions."""
+    """New values of a tensor: all, or the values at some positions."""
 
     meta: Meta
     indices: Optional[Any]
@@ -176,7 +176,7 @@ def _marker(d: DType) -> int:
 
 
 def _sparse(old: Held, new: Held, count: int) -> bool:
-    """Whether positions and values are what is sent of a tensor."""
+    """Whether to send a tensor as positions and values."""
     exponent = _EXPONENTS.get(old.dtype.name)
     if exponent is None or 2 * count > new.bits.size:
         return False
@@ -209,7 +209,7 @@ def replace(old: list[Held], new: list[Held], counts: list[int]) -> bytes:
 
 
 def from_replace(data: Any, group: list[Meta], to: str) -> list[Patch]:
-    """The patches of replace(), whose tensors must be among those of the group."""
+    """The patches of replace(), whose tensors must be tensors of the group."""
     view = memoryview(data)
     known = {meta.name: meta for meta in group}
     end = 8 + int.from_bytes(view[:8], "little")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The trainer's half without vLLM: weights that servers get over sockets, each from the version that it has."""
+"""The trainer's half without vLLM: sends weights to servers over sockets, each from the version that it has."""
 from __future__ import annotations
 
 import os
@@ -16,23 +16,26 @@ from . import _parts, _wire
 from ._parts import Held, Meta
 from ._stats import Step, log
 
-#: deltas are kept for servers that are behind while all of them have at most this fraction of the whole state's bytes
+#: keep deltas for servers that are behind while all deltas together have at most this fraction of the whole state's
+#: bytes
 KEPT = 0.5
-PATIENCE = _wire.TIMEOUT / 4  # seconds after which a server that waits is told to go on waiting
-UNPROVEN = 64  # connections at once that have not proven yet that they know the token; others wait
+PATIENCE = _wire.TIMEOUT / 4  # seconds between two messages that tell a server to keep waiting
+UNPROVEN = 64  # connections at a time that have not yet proven that they know the token; others wait
 
 
 class Failed(RuntimeError):
-    """Weights that were announced and could not be taken."""
+    """Announced weights that could not be read."""
 
 
 class _Delta:
-    """From one version to the next: the parts of each encoding, by group. Servers get them while others are made."""
+    """The step from one version to the next: the parts of each encoding, by group. Servers get parts while others are
+    being made.
+    """
 
     def __init__(self, version: int, encodings: Iterable[str]) -> None:
         self.version, self.encodings = version, frozenset(encodings)
         self._state = threading.Condition()
-        self._made: list[tuple[int, dict[str, bytes]]] = []  # in the order in which they were
+        self._made: list[tuple[int, dict[str, bytes]]] = []  # in the order of making
         self._ended = self._failed = False
 
     def add(self, group: int, parts: dict[str, bytes]) -> None:
@@ -41,18 +44,18 @@ class _Delta:
             self._state.notify_all()
 
     def end(self, failed: bool) -> None:
-        """All parts were made; failed: or no more will be."""
+        """All parts are made; with failed, there will be no more."""
         with self._state:
             self._ended, self._failed = True, failed
             self._state.notify_all()
 
     def parts(self, encoding: str) -> list[tuple[int, bytes]]:
-        """Those of an encoding that are made."""
+        """The parts of an encoding made so far."""
         with self._state:
             return sorted((i, parts[encoding]) for i, parts in self._made if encoding in parts)
 
     def coming(self, encoding: str, wait: Callable[[], None]) -> Iterator[tuple[int, bytes]]:
-        """The parts of an encoding, as they are made. wait: called now and then while there is none."""
+        """Yield the parts of an encoding as they are made. wait: called repeatedly while there is none."""
         at = 0
         while True:
             with self._state:
@@ -76,27 +79,27 @@ class _Delta:
 
 
 class _Delivery(NamedTuple):
-    """What a server gets."""
+    """The weights for a server."""
 
     run: str
     version: int
     deltas: Optional[list[_Delta]]  # None: the whole state
-    coming: Optional[_Delta]  # after them, a delta that is being made
+    coming: Optional[_Delta]  # after them, a delta in progress
 
 
 class Weights:
-    """The newest weights, once, in the host's memory, and the deltas of the last steps."""
+    """One copy of the newest weights in host memory, and the deltas of the last steps."""
 
     def __init__(self, encoding: str, threads: int) -> None:
         self._threads = threads
-        #: the encodings of deltas to make: with "auto" those that servers ask for
+        #: the encodings of deltas to make: with "auto" the encodings that servers request
         self.encodings = {encoding} if encoding != "auto" else set()
         self.groups: list[list[Held]] = []
         self.metas: list[list[Meta]] = []
         self.begin()
 
     def begin(self) -> None:
-        """Forget what servers may have: each gets the whole state next."""
+        """Forget the servers' versions: each gets the whole state next."""
         self.run = os.urandom(8).hex()
         self.version = -1
         self.groups = []
@@ -104,8 +107,9 @@ class Weights:
         self._expected: Optional[_Delta] = None
 
     def expect(self) -> Optional[_Delta]:
-        """What the next update() makes, for servers that are to get it meanwhile; None: that is the whole state, or no
-        server has asked for an encoding."""
+        """The step that the next update() makes, so that servers can get its parts meanwhile. None: it is the whole
+        state, or no server has requested an encoding.
+        """
         self._expected = _Delta(self.version + 1, self.encodings) if self.version >= 0 and self.encodings else None
         return self._expected
 
@@ -114,7 +118,7 @@ class Weights:
         return sum(meta.bytes for group in self.metas for meta in group)
 
     def update(self, pairs: Iterable[tuple[str, Any]], step: Step) -> None:
-        """Take the next weights: arrays in the host's memory, which are read during the call only."""
+        """Take the next weights: arrays in host memory. Reads them only during the call."""
         try:
             if self.version >= 0:
                 done = self._next(pairs, step)
@@ -124,7 +128,7 @@ class Weights:
                 self._first(pairs, step)
                 self.version = 0
         except BaseException:
-            self.begin()  # some of the weights are the next ones already
+            self.begin()  # some weights are already the next ones
             raise
         step.version = self.version
         step.dense_bytes = self.dense_bytes
@@ -143,11 +147,11 @@ class Weights:
         step.elements = step.changed = sum(t.bits.size for t in tensors)
 
     def _next(self, pairs: Iterable[tuple[str, Any]], step: Step) -> bool:
-        """False: these are other tensors than before, and are taken as the first of a new run."""
+        """False: these tensors differ from before, and begin a new run."""
         delta, self._expected = self._expected or _Delta(self.version + 1, self.encodings), None
         rest = iter(pairs)
         tasks: list[Future[int]] = []
-        room = threading.Semaphore(self._threads + 1)  # groups that wait in the host's memory
+        room = threading.Semaphore(self._threads + 1)  # groups that wait in host memory
 
         with ThreadPoolExecutor(self._threads) as pool:
             for i, group in enumerate(self.groups):
@@ -161,7 +165,7 @@ class Weights:
                 task = pool.submit(self._encode, delta, i, group, new)
                 task.add_done_callback(lambda _: room.release())
                 tasks.append(task)
-            with step.stage("encode"):  # what is left of it when the last tensor is there
+            with step.stage("encode"):  # the rest of it when the last tensor is there
                 step.changed = sum(task.result() for task in tasks)
         over = next(rest, None)
         if over is not None:
@@ -179,7 +183,7 @@ class Weights:
         )
 
     def _encode(self, delta: _Delta, i: int, old: list[Held], new: list[Held]) -> int:
-        """Add the parts of a group to a delta, and return how many elements changed; old becomes new."""
+        """Add the parts of a group to a delta, and return the number of changed elements. Old becomes new."""
         counts = _parts.changed(old, new)
         made = {}
         if any(counts):
@@ -194,8 +198,9 @@ class Weights:
         return sum(counts)
 
     def since(self, run: Any, version: Any, encoding: str, coming: Optional[_Delta] = None) -> Optional[list[_Delta]]:
-        """The deltas that lead from a version to the newest, or to the one before `coming`, which must be made for the
-        encoding too; None: a server there needs the whole state."""
+        """The deltas from a version to the newest, or to the version before `coming`, in this encoding. None: a server
+        with that version needs the whole state.
+        """
         newest = self.version if coming is None else coming.version - 1
         if run != self.run or not isinstance(version, int) or not 0 <= version <= newest:
             return None
@@ -210,7 +215,7 @@ class Weights:
 
 
 class Publisher:
-    """Serves weights to whoever knows the token."""
+    """Serves weights to all who know the token."""
 
     def __init__(
         self, weights: Weights, host: str, port: int, token: str, tls: Optional[ssl.SSLContext] = None
@@ -227,15 +232,16 @@ class Publisher:
         self._words: dict[str, list[str]] = {}
         self._sent: dict[str, list[str]] = {}
         self._channels: set[_wire.Channel] = set()
-        self._bytes = 0  # that were sent over those that have ended
+        self._bytes = 0  # sent over connections that have ended
         self._closed = False
         self._room = threading.Semaphore(UNPROVEN)
         threading.Thread(target=self._accept, name="pici.vllm", daemon=True).start()
 
     @contextmanager
     def held_back(self) -> Iterator[None]:
-        """While the weights change: servers that connect get the delta to the next version as it is made; those that
-        need the whole state wait until it is left."""
+        """Hold this while the weights change. Servers that connect get the delta to the next version as it is made;
+        servers that need the whole state wait until the end.
+        """
         with self._state:
             self._open, self._changing = False, True
             while self._busy:
@@ -254,17 +260,17 @@ class Publisher:
 
     @property
     def bytes(self) -> int:
-        """That were sent to servers."""
+        """The bytes sent to servers."""
         with self._state:
             return self._bytes + sum(channel.sent for channel in self._channels)
 
     def words(self, ticket: str) -> list[str]:
-        """Why servers that were told this ticket failed, in their own words."""
+        """The error messages of servers that failed with this ticket."""
         with self._state:
             return self._words.pop(ticket, [])
 
     def kinds(self, ticket: str) -> list[str]:
-        """What servers that were told this ticket got: "whole", or how many deltas."""
+        """What servers with this ticket got: "whole", or the number of deltas."""
         with self._state:
             return self._sent.pop(ticket, [])
 
@@ -277,7 +283,7 @@ class Publisher:
                 self._room.release()
                 if self._closed:
                     return
-                time.sleep(0.1)  # no descriptors are left, as it may be
+                time.sleep(0.1)  # perhaps no descriptors are left
                 continue
             threading.Thread(target=self._answer, args=(connection,), name="pici.vllm server", daemon=True).start()
 
@@ -332,7 +338,9 @@ class Publisher:
                 self._state.notify_all()
 
     def _begin(self, channel: _wire.Channel, greeting: dict[str, Any], encoding: str) -> _Delivery:
-        """Wait for what a server gets. The weights are not changed before it is served, but by what it gets."""
+        """Wait for a server's weights. Until they are sent, only the step that the server itself gets may change the
+        weights.
+        """
 
         def ready() -> Optional[_Delivery]:
             if not self._open and not self._changing:
@@ -349,7 +357,7 @@ class Publisher:
             channel.say({"wait": True})
 
     def _ready(self, greeting: dict[str, Any], encoding: str) -> Optional[_Delivery]:
-        """What a server gets now; None: it waits."""
+        """The weights for a server now; None: it must wait."""
         weights, coming = self.weights, None if self._open else self._coming
         if not self._open and coming is None:
             return None
@@ -372,7 +380,7 @@ class Publisher:
             self._sent.setdefault(ticket, []).append("whole" if found is None else f"{count} deltas")
         channel.say(plan)
         if channel.hear().get("go") is not True:
-            return  # what is wrong comes by a connection of its own
+            return  # servers report errors over a separate connection
         if found is None:
             for i in range(len(weights.groups)):
                 channel.send_data(weights.whole(i))
@@ -381,7 +389,7 @@ class Publisher:
                 channel.send_data(data)
             if coming is not None:
                 self._send_coming(channel, coming, encoding)
-        channel.hear()  # until then the connection is the server's
+        channel.hear()  # until then the connection belongs to the server
 
     def _send_coming(self, channel: _wire.Channel, coming: _Delta, encoding: str) -> None:
         for i, data in coming.coming(encoding, lambda: channel.say({"wait": True})):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A server's half without vLLM: the weights that it has, and updates that are checked before they are used."""
+"""A server's half without vLLM: its weights, and updates that it checks before using them."""
 from __future__ import annotations
 
 import re
@@ -18,11 +18,11 @@ from ._stats import Step
 
 
 class Refused(ValueError):
-    """An update that is not taken; nothing was changed."""
+    """A rejected update; it changed nothing."""
 
 
 class Source(NamedTuple):
-    """Where an update comes from."""
+    """The origin of an update."""
 
     url: str
     token: str
@@ -30,11 +30,11 @@ class Source(NamedTuple):
     run: str
     version: int
     fingerprint: str = ""
-    whole: bool = False  # even if this server says that it has some version
+    whole: bool = False  # even if this server reports a version
 
 
 class Update:
-    """An update that was checked, and not yet done."""
+    """A checked update, not yet applied."""
 
     def __init__(self, run: str, version: int) -> None:
         self.run, self.version = run, version
@@ -51,7 +51,7 @@ class Update:
 
     @property
     def changed(self) -> list[str]:
-        """The names of tensors that change, where not all are new."""
+        """The names of the tensors that change, unless all are new."""
         return [name for u in self.deltas for name in u.changed] + [p.meta.name for p in self.patches]
 
     @property
@@ -60,8 +60,9 @@ class Update:
 
 
 class Replica:
-    """The weights of a server. With the encoding "small" they are all here, as a mirror of the model's checkpoint; with
-    "replace" only their names."""
+    """The weights of a server. With the encoding "small" it has all of them, as a mirror of the model's checkpoint;
+    with "replace" only their names.
+    """
 
     #: whether other workers have the same mirror
     shared = False
@@ -69,13 +70,13 @@ class Replica:
     def __init__(self, encoding: str, to: str, threads: int = 1) -> None:
         self.encoding = encoding
         self._to, self._threads = to, threads
-        #: deltas did not fit what is here: the next update must be the whole state
+        #: deltas did not match the mirror: the next update must be the whole state
         self._diverged = False
         self._log: Optional[DeltaLog] = None
         self.forget()
 
     def forget(self) -> None:
-        """Have no weights: the next update is the whole state."""
+        """Drop all weights: the next update is the whole state."""
         self.run = ""
         self.version = -1
         self.metas: list[list[Meta]] = []
@@ -88,8 +89,7 @@ class Replica:
     # ---- over a socket
 
     def fetch(self, source: Source, check: Callable[[list[Meta]], None], step: Step) -> Update:
-        """Get the weights that the trainer has now, and check all of them. check: refuses tensors that are not the
-        model's."""
+        """Get the trainer's current weights, and check all of them. check: rejects tensors that are not the model's."""
         address = _wire.parsed(source.url)
         if address.scheme == _wire.LOG:
             return self._from_log(address.path, source, check, step)
@@ -145,14 +145,15 @@ class Replica:
                 update.whole.append(self._kept(update, i, arrays))
 
     def _kept(self, update: Update, group: int, arrays: dict[str, Any]) -> dict[str, Any]:
-        """The arrays of a group, where the mirror keeps them."""
+        """The arrays of a group, at their place in the mirror."""
         return arrays
 
     def _deltas(
         self, channel: _wire.Channel, update: Update, parts: list[tuple[int, int, int]], more: bool, step: Step
     ) -> None:
-        """Get deltas, and check those of a group when its last one is there, while others come. more: after the parts
-        of the plan come others, as the trainer makes them, one of a group."""
+        """Get deltas. Check the deltas of a group when the last one has arrived, while receiving others. more: more
+        parts follow the plan's parts, one for each group, as the trainer makes them.
+        """
         rows: dict[int, list[bytearray]] = {}
         last = {group: i for i, (_, group, _) in enumerate(parts)}
         checks: list[Future[None]] = []
@@ -236,13 +237,13 @@ class Replica:
             try:
                 return load(self.mirror[0], self.version, to=self._to, threads=self._threads)
             except (Error, OSError, ValueError):
-                pass  # compacted since, or another log: the whole state tells
+                pass  # compacted since, or another log: read the whole state
         return load(to=self._to, threads=self._threads)
 
-    # ---- what was checked
+    # ---- checked updates
 
     def switch(self, update: Update) -> Callable[[], None]:
-        """Have the weights of an update, and return what goes back. commit() ends that."""
+        """Adopt the weights of an update, and return a function that undoes it until commit()."""
         before = (self.run, self.version, self.metas, self.mirror)
         with ExitStack() as back:
             for delta in update.deltas:
@@ -266,14 +267,14 @@ class Replica:
             delta.commit()
 
     def broken(self) -> None:
-        """The model may have other weights than the mirror."""
+        """Note that the model's weights may differ from the mirror."""
 
     def close(self) -> None:
-        """Free what other processes see."""
+        """Free the memory that other processes can see."""
 
 
 class _named:
-    """Errors of the library are about some tensors."""
+    """Add tensor names to the library's errors."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -299,7 +300,7 @@ def _metas(groups: Any) -> list[list[Meta]]:
 
 
 def report(source: Source, server: str, words: str) -> None:
-    """Tell the trainer what went wrong, if it can be told."""
+    """Report the error to the trainer, if possible."""
     address = _wire.parsed(source.url)
     if address.scheme == _wire.LOG:
         return

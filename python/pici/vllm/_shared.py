@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One mirror for all workers of a server on a host: one of them, the leader, gets updates; all load from its memory.
+"""One mirror for all workers of a server on a host. One worker, the leader, gets updates; all load from its memory.
 
-Who has the lock of the folder leads, for as long as its process lives. It says by a file of JSON how far it is, and the
-others wait for it. The memory is the leader's (memfd_create), and is gone with it.
+The worker that holds the folder's lock leads while its process lives. It reports its progress in a JSON file, and the
+others wait for it. The memory belongs to the leader (memfd_create), and ends with it.
 """
 from __future__ import annotations
 
@@ -30,21 +30,22 @@ _LONGEST = 1800.0
 
 
 class LeaderError(RuntimeError):
-    """The worker that gets updates for the others did not."""
+    """The leader did not get an update."""
 
 
 def folder_of_server(name: str) -> str:
-    """A folder that the workers of a server have on a host, and no other processes: they have one parent, and the
-    server's name. Under Ray all servers of a host have that parent."""
+    """The folder of a server's workers on a host. Its name has their common parent process and the server's name; under
+    Ray all servers of a host have the same parent.
+    """
     parent = os.getppid()
     with open(f"/proc/{parent}/stat", "rb") as f:
-        began = f.read().rpartition(b")")[2].split()[19].decode()  # another process may get the number later
+        began = f.read().rpartition(b")")[2].split()[19].decode()  # another process may get the same number later
     base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
     return os.path.join(base, f"pici-{os.getuid()}-{parent}-{began}{name}")
 
 
 class Memory:
-    """The weights of a mirror, in memory that other processes of the user can map."""
+    """The weights of a mirror, in memory that the user's other processes can map."""
 
     def __init__(self, metas: list[Meta]) -> None:
         self.table: list[tuple[str, str, tuple[int, ...], int]] = []
@@ -55,14 +56,14 @@ class Memory:
         self._fd = os.memfd_create("pici-mirror")
         os.ftruncate(self._fd, max(end, 1))
         self._map = mmap.mmap(self._fd, max(end, 1))
-        #: for attach(); the last number tells it from memory that had the same descriptor
+        #: for attach(); the last number distinguishes it from earlier memory with the same descriptor
         self.place = [os.getpid(), self._fd, next(_serial)]
 
     def arrays(self, to: str) -> dict[str, Any]:
         return _views(self._map, self.table, to)
 
     def close(self) -> None:
-        """Have no place any more. The memory stays for as long as somebody maps it."""
+        """Close the descriptor. The memory stays while a process maps it."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -89,7 +90,7 @@ def attach(place: list[int], table: Any, to: str) -> dict[str, Any]:
 
 
 class Board:
-    """What the leader tells the others."""
+    """The leader's messages to the others."""
 
     def __init__(self, folder: str) -> None:
         _sweep(os.path.dirname(folder))
@@ -122,7 +123,7 @@ class Board:
         return state if isinstance(state, dict) else {}
 
     def wait(self, ticket: str, *phases: str) -> dict[str, Any]:
-        """Until the leader is in one of these phases of the update with a ticket."""
+        """Wait until the leader is in one of these phases of the update with this ticket."""
         deadline = time.monotonic() + _LONGEST
         while True:
             state = self.read()
@@ -140,12 +141,12 @@ class Board:
         return os.path.join(self._folder, "broken")
 
     def mark(self) -> None:
-        """Some worker has other weights than the mirror: the next update must be the whole state."""
+        """Note that a worker's weights differ from the mirror: the next update must be the whole state."""
         with open(self._mark, "w", encoding="ascii"):
             pass
 
     def unmark(self) -> bool:
-        """Whether some worker had other weights than the mirror."""
+        """Whether a worker's weights differed from the mirror. Clears the note."""
         try:
             os.unlink(self._mark)
         except FileNotFoundError:
@@ -161,7 +162,7 @@ class Board:
 
 
 def _sweep(base: str) -> None:
-    """Remove folders of servers that were killed."""
+    """Remove folders of killed servers."""
     for name in os.listdir(base):
         parts = name.split("-")
         if len(parts) == 4 and parts[:2] == ["pici", str(os.getuid())] and not os.path.exists(f"/proc/{parts[2]}"):

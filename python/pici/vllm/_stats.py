@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a step took, for logging; with PICI_STATS=1 a line of each on standard error too."""
+"""Statistics of a step, for logging. PICI_STATS=1 also prints a line for each on standard error."""
 from __future__ import annotations
 
 import logging
@@ -19,7 +19,7 @@ class Step:
         self.who = who
         self.version = -1
         self.kind = ""
-        self.bytes = 0  # that were sent, or received
+        self.bytes = 0  # sent or received
         self.dense_bytes = 0  # of all weights
         self.changed = 0  # elements
         self.elements = 0

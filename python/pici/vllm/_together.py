@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The weights of a server of several workers: one mirror on each host, and one worker that gets updates for it."""
+"""The weights of a server with several workers: one mirror on each host, and one worker that gets its updates."""
 from __future__ import annotations
 
 from typing import Any, Callable, Optional
@@ -27,8 +27,9 @@ class Following(Update):
 
 
 class SharedReplica(Replica):
-    """As Replica with the encoding "small". After an error while weights are loaded, all workers go back together, by
-    an abort of the trainer."""
+    """A Replica with the encoding "small". After an error while loading, all workers undo the update together, when the
+    trainer aborts it.
+    """
 
     shared = True
 
@@ -37,16 +38,16 @@ class SharedReplica(Replica):
         self._board = _shared.Board(folder)
         self._ticket = ""
         self._memory: Optional[_shared.Memory] = None  # the leader's
-        self._made: Optional[_shared.Memory] = None  # of the update that is checked
+        self._made: Optional[_shared.Memory] = None  # of the checked update
         self._stale: Optional[_shared.Memory] = None  # what commit() closes
-        self._place: Optional[list[int]] = None  # of what a follower has mapped
+        self._place: Optional[list[int]] = None  # of the memory that a follower has mapped
 
     @property
     def leads(self) -> bool:
         return self._board.leads
 
     def broken(self) -> None:
-        """This worker may have other weights than the mirror."""
+        """Note that this worker's weights may differ from the mirror."""
         self._board.mark()
 
     def fetch(self, source: Source, check: Callable[[list[Meta]], None], step: Step) -> Update:
@@ -56,7 +57,7 @@ class SharedReplica(Replica):
                 with step.stage("wait"):
                     state = self._board.wait(source.ticket, "staged", "failed")
             except _shared.LeaderError:
-                self.run = ""  # whoever leads now needs the whole state
+                self.run = ""  # the new leader needs the whole state
                 raise
             if state["phase"] == "failed":
                 raise Refused(f"the worker that gets updates for this host: {state['words']}")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What trainer and servers say over a socket: frames, each with a code that only those who know the token can make.
+"""Messages between trainer and servers over a socket: frames with a code that only holders of the token can make.
 
-Both ends prove first that they know the token, by HMACs of numbers that the other end has chosen. Every frame then has
-a keyed BLAKE2 of its number, its head and its content, so that a byte that was damaged or put in on the way is found
-before anything is made of it. Contents are encrypted by TLS alone. Heads are JSON; nothing is unpickled.
+Both ends first prove that they know the token, by HMACs of numbers that the other end has chosen. Every frame then has
+a keyed BLAKE2 of its number, its head and its content. So the receiver detects damaged and inserted bytes before it
+uses them. Only TLS encrypts contents. Heads are JSON; nothing is unpickled.
 """
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .._store import local_path
 
 Octets = Union[bytes, bytearray, memoryview]
 
-LOG = "log"  # instead of the scheme of a log's URL
+LOG = "log"  # replaces the scheme of a log's URL
 _SCHEME = re.compile("[a-z][a-z0-9+.-]*", re.IGNORECASE)
 
 MAGIC = b"pici-w1\n"
@@ -32,18 +32,18 @@ MAC = 16
 HEAD = struct.Struct("<BQ")
 JSON, DATA = 1, 2
 MAX_JSON = 256 << 20
-TIMEOUT = 60.0  # seconds that one end waits for bytes of the other
-GREETING = 10.0  # and in which it must have proven that it knows the token
+TIMEOUT = 60.0  # seconds that an end waits for the other's bytes
+GREETING = 10.0  # and within which it must prove that it knows the token
 PIECE = 1 << 22
-SENT = 1 << 16  # bytes that one call sends at most: the timeout is of each
+SENT = 1 << 16  # most bytes that one call sends; the timeout is per call
 
 
 class WireError(ConnectionError):
-    """What came over the socket is not what the other end should send."""
+    """The other end sent an invalid message."""
 
 
 class Address(NamedTuple):
-    """Where weights come from. scheme: tcp, tls or LOG."""
+    """The origin of weights. scheme: tcp, tls or LOG."""
 
     scheme: str
     host: str
@@ -52,7 +52,7 @@ class Address(NamedTuple):
 
 
 def parsed(url: str) -> Address:
-    """tcp://HOST:PORT, tls://HOST:PORT; or a log of deltas, as file:///FOLDER or s3://BUCKET/RUN."""
+    """Parse tcp://HOST:PORT, tls://HOST:PORT, or the URL of a log of deltas: file:///FOLDER or s3://BUCKET/RUN."""
     scheme, colon, rest = url.partition("://")
     if scheme not in ("tcp", "tls") and _SCHEME.fullmatch(scheme) and colon and rest:
         return Address(LOG, "", 0, local_path(url))
@@ -82,8 +82,9 @@ def listening(certificate: str, key: str) -> tuple[ssl.SSLContext, str]:
 
 
 def _over_tls(s: socket.socket, host: str, fingerprint: str) -> ssl.SSLSocket:
-    """The server's end of TLS: the certificate has this fingerprint, or one that the system trusts and the host's name
-    if there is none."""
+    """The server's end of TLS. The certificate must have this fingerprint; without one, the system must trust it, and
+    it must name the host.
+    """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if fingerprint:
@@ -98,7 +99,7 @@ def _over_tls(s: socket.socket, host: str, fingerprint: str) -> ssl.SSLSocket:
 
 
 def remaining(deadline: float) -> float:
-    """Seconds until then, for a socket's timeout."""
+    """Seconds until the deadline, for a socket's timeout."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise WireError("the other end has not proven in time that it knows the token")
@@ -106,7 +107,9 @@ def remaining(deadline: float) -> float:
 
 
 def _exactly(s: socket.socket, n: int, deadline: Optional[float] = None) -> bytearray:
-    """n bytes; memory is taken as they come. Until the deadline, or else in the socket's timeout for each piece."""
+    """Receive n bytes, and allocate memory as they arrive. Waits until the deadline; without one, each piece has the
+    socket's timeout.
+    """
     data = bytearray()
     while len(data) < n:
         if deadline is not None:
@@ -124,7 +127,7 @@ class Channel:
     def __init__(self, s: socket.socket, token: str, listens: bool, deadline: Optional[float] = None) -> None:
         """listens: whether this is the trainer's end. deadline: until when both ends prove that they know the token."""
         self._socket = s
-        #: bytes that were sent and received
+        #: bytes sent and received
         self.sent = self.received = 0
         self._counts = [0, 0]
         secret = token.encode()
@@ -155,7 +158,7 @@ class Channel:
             if not hmac.compare_digest(proof, self._proof(secret, b"trainer", nonces)):
                 raise WireError("who listens does not know the token")
         keys = [self._proof(secret, who + b" sends", nonces) for who in (b"trainer", b"server")]
-        self._keys = keys if listens else keys[::-1]  # of what is sent, and of what is received
+        self._keys = keys if listens else keys[::-1]  # of sent, and of received messages
         s.settimeout(TIMEOUT)
 
     @staticmethod
@@ -207,7 +210,7 @@ class Channel:
         self._send(DATA, content)
 
     def receive_data(self, most: int) -> bytearray:
-        """Bytes, at most as many as `most`."""
+        """Receive at most `most` bytes."""
         return self._receive(DATA, most)
 
     def close(self) -> None:

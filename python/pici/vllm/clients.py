@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Servers as the trainer's engine calls them: a vLLM in this process."""
+"""A client for the trainer's engine: calls a vLLM in this process."""
 from __future__ import annotations
 
 from typing import Any, Optional
 
 
 class LLMClient:
-    """A vllm.LLM of this process, or another object with its methods, where a client of vLLM is expected."""
+    """Wraps a vllm.LLM of this process, or an object with its methods, as a client of vLLM."""
 
     def __init__(self, llm: Any) -> None:
         self.llm = llm
@@ -27,7 +27,7 @@ class LLMClient:
         return bool(self.llm.reset_prefix_cache(reset_running_requests))
 
     def reset_encoder_cache(self) -> None:
-        """Of what encoders of images and sound have made."""
+        """Drop the results of image and sound encoders."""
         reset = getattr(getattr(self.llm, "llm_engine", None), "reset_encoder_cache", None)
         if reset is not None:
             reset()

@@ -5,7 +5,7 @@ vLLM calls init_transfer_engine() once; then for each update start_weight_update
 finish_weight_update(). update_weights() gets the weights and checks all of them, but changes nothing.
 finish_weight_update() loads them. So all workers of a server have checked before one of them loads.
 
-Written for vLLM 0.32; the names are those of vllm.distributed.weight_transfer.base there.
+Written for vLLM 0.32, with the names of its vllm.distributed.weight_transfer.base.
 """
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ class PiciWeightTransferEngine(WeightTransferEngine):
     update_info_cls = PiciUpdateInfo
     supports_draft_weight_update = False
 
-    to = "torch"  # what weights are loaded as
-    folder: Optional[str] = None  # where workers of one host meet; None: by the process that has started them
+    to = "torch"  # the type in which weights are loaded
+    folder: Optional[str] = None  # where workers of one host meet; None: named after their parent process
 
     def __init__(self, config: Any, vllm_config: Any, device: Any, model: Any) -> None:
         super().__init__(config, vllm_config, device, model)
-        #: of the weights that the model has; none yet: they are the checkpoint's
+        #: the weights that the model has; none yet: the checkpoint's
         self._replica: Optional[Replica] = None
-        #: that gets updates: the same, or of another encoding, which takes over once the model has its weights
+        #: gets updates: the same, or one with another encoding, which takes over once the model has its weights
         self._taking: Optional[Replica] = None
         self._has = CHECKPOINT
         self._update: Optional[Update] = None
@@ -95,7 +95,7 @@ class PiciWeightTransferEngine(WeightTransferEngine):
         #: in messages
         self.name = f"{socket.gethostname()} (process {os.getpid()}, rank {rank})"
 
-    # ---- what vLLM calls
+    # ---- called by vLLM
 
     def init_transfer_engine(self, init_info: PiciInitInfo) -> None:
         self._update = None
@@ -168,7 +168,7 @@ class PiciWeightTransferEngine(WeightTransferEngine):
             replica.close()
         self._replica = self._taking = None
 
-    # ---- going back
+    # ---- undo
 
     def _keep(
         self, update: Optional[Update], go_back: Optional[Callable[[], None]] = None, before: str = CHECKPOINT
@@ -203,7 +203,7 @@ class PiciWeightTransferEngine(WeightTransferEngine):
     # ---- loading
 
     def _begin(self, encoding: str, check: bool) -> Replica:
-        """The object that gets the next updates."""
+        """Return the object that gets the next updates."""
         self._check = check
         chosen = self._chosen(encoding)
         if self._taking is not None and self._taking.encoding == chosen:
@@ -290,7 +290,7 @@ class PiciWeightTransferEngine(WeightTransferEngine):
         model = str(self.model_config.model)
         if os.path.isdir(model):
             return model
-        with contextlib.suppress(Exception):  # not there, or no such package
+        with contextlib.suppress(Exception):  # missing, or no such package
             from huggingface_hub import snapshot_download
 
             return str(snapshot_download(model, revision=self.model_config.revision, local_files_only=True))
@@ -298,8 +298,9 @@ class PiciWeightTransferEngine(WeightTransferEngine):
 
     @contextlib.contextmanager
     def _shards(self) -> Iterator[Optional[str]]:
-        """A folder with links to the files that vLLM loads from the checkpoint: those of the index if there is one. The
-        checkpoint may also have the same weights for other programs, such as consolidated.safetensors."""
+        """A folder with links to the files that vLLM loads from the checkpoint; with an index, the files in it. The
+        checkpoint may also have the same weights for other programs, such as consolidated.safetensors.
+        """
         folder = self._folder()
         if folder is None or os.path.exists(os.path.join(folder, LIST)):
             yield folder
@@ -356,7 +357,7 @@ class PiciWeightTransferEngine(WeightTransferEngine):
                         "with the others by the names that are sent: send all"
                     )
         except BaseException:
-            for name in self._partial():  # these would be made of memory that nothing was written to
+            for name in self._partial():  # these would have unwritten memory
                 info = self._layers()[name]
                 info.load_numel, info.loaded_weights = 0, []
             raise

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The trainer's engine "pici", for WeightTransferTrainerFactory of vLLM.
 
-Written for vLLM 0.32; the names are those of vllm.distributed.weight_transfer.base there.
+Written for vLLM 0.32, with the names of its vllm.distributed.weight_transfer.base.
 """
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
         self._publisher: Optional[Publisher] = None
         self._staging = _Staging()
         self._on_gpu = False
-        #: what the last send took
+        #: statistics of the last send
         self.step = Step("trainer")
 
     @classmethod
@@ -125,7 +125,7 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
                 tls, self._fingerprint = _wire.listening(info.certificate, info.key)
             self._on_gpu = os.environ.get("PICI_VLLM_CUDA") == "1"
             if self._on_gpu:
-                _gpu.library()  # or say now what is missing
+                _gpu.library()  # or report a missing package now
             self._publisher = Publisher(self._weights, address.host, address.port, self._token, tls)
         failures = self._each(self._init)
         if failures:
@@ -159,7 +159,7 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
                     goal = _Goal(self._weights.run, self._weights.version + 1)
                     sent = pool.submit(self._each, lambda client: self._send(client, goal, whole))
                 self._weights.update(self._pairs(), step)
-            with step.stage("send"):  # what is left of it
+            with step.stage("send"):  # the rest of it
                 if sent is None:
                     goal = _Goal(self._weights.run, self._weights.version)
                     sent = pool.submit(self._each, lambda client: self._send(client, goal, whole))
@@ -234,7 +234,7 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
             raise RuntimeError(
                 f"it has loaded the weights, and its caches may have what older ones made: {_words(e)}"
             ) from e
-        with contextlib.suppress(Exception):  # all workers have loaded it: none keeps what it had before
+        with contextlib.suppress(Exception):  # all workers have loaded it: none keeps its undo state
             client.init_weight_transfer_engine(self._init_info())
         if self._publisher is not None:
             self.step.kind = ", ".join(sorted(set(self._publisher.kinds(ticket)))) or self.step.kind
