@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Distributed dual coordinate ascent of a linear model (loss.h), with lambda = 1 / examples. A rank has the coordinates
- * of a share of the training examples. In a step it changes a batch of them, one after the other, on weights of its
- * own; then the ranks gather what changed, and all apply it in the same order. All but the batches of a step are
- * zeros, so the changes are a sparse vector. */
+ * of a share of the training examples. In a step it changes a batch of them, one after the other, on its own weights.
+ * Then the ranks gather the changes, and all apply them in the same order. All but the batches of a step are zeros, so
+ * the changes are a sparse vector. */
 #ifndef EXAMPLES_ASCENT_H
 #define EXAMPLES_ASCENT_H
 
@@ -160,7 +160,7 @@ static enum pici_status ascent_step(struct ascent *a, const struct job *j, const
     return s;
 }
 
-/* How far the objective is above that of the dual, at most: and so, above the least one. */
+/* An upper limit of the objective's distance from the dual's, and so from the least objective. */
 static enum pici_status ascent_gap(const struct ascent *a, const struct job *j, enum loss loss, struct pici_comm *comm,
                                    struct model_place *place, const float *w, double *gap)
 {

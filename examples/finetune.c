@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Fine-tunes a model in bf16 while a second process gets the same weights after each step, as a process that generates
- * rollouts for reinforcement learning does. The weights are sent through a socket in three ways: whole, as deltas, and
- * as small deltas, which are decoded with the old weights; and, if zstd is installed, through files by zstd
- * --patch-from. Prints the bytes and the time of each way; for zstd, the time includes its files and processes.
+ * rollouts for reinforcement learning does. It sends the weights through a socket in three ways: whole, as deltas, and
+ * as small deltas, which the receiver decodes with the old weights. If zstd is installed, it also sends them through
+ * files by zstd --patch-from. Prints the bytes and the time of each way; for zstd, the time includes its files and
+ * processes.
  *     finetune [-s STEPS] [-u HIDDEN] [-r RATE] [FILE]
  * FILE has examples of two classes in LIBSVM's text format; without it, data are generated. Training is by Adam: first
  * at a rate of 0.001, to get a pretrained model, then at RATE. Exits with status 1 if a byte of the weights ever

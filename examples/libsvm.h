@@ -98,7 +98,7 @@ static inline bool libsvm_index(struct libsvm_cursor *c, uint32_t *index)
     return v >= 1 && v <= LIBSVM_MAX_FEATURES;
 }
 
-/* Parse the line at the cursor and append it to *d, which has room for it. Returns NULL, or what is wrong. */
+/* Parse the line at the cursor and append it to *d, which has room for it. Returns NULL, or the error. */
 static inline const char *libsvm_line(struct libsvm *d, struct libsvm_cursor *c)
 {
     libsvm_skip_blanks(c);

@@ -37,8 +37,8 @@ static inline double loss_dual(enum loss loss, double a)
     return -(a > 0 ? a * log(a) : 0) - (a < 1 ? (1 - a) * log1p(-a) : 0);
 }
 
-/* The coordinate of an example after a step that raises the dual objective; curvature: |x|^2 / (lambda n), times the
- * ranks that take steps at the same time and add them all. */
+/* The coordinate of an example after a step that raises the dual objective. curvature: |x|^2 / (lambda n), times the
+ * number of ranks that take steps at the same time and add them. */
 static inline double loss_ascend(enum loss loss, double a, double yz, double curvature)
 {
     double to;

@@ -39,7 +39,7 @@ struct model_place {
  * does. */
 static inline uint64_t model_products(uint64_t n, int order)
 {
-    uint64_t sets = n, sum = n; /* sets: those of exactly k + 1 features */
+    uint64_t sets = n, sum = n; /* sets: sets of exactly k + 1 features */
     for (int k = 1; k < order && sum <= MODEL_MAX_WEIGHTS; k++) {
         sets = sets * (n - (uint64_t)k) / ((uint64_t)k + 1);
         sum += sets;
@@ -79,8 +79,8 @@ static inline bool model_place_init(struct model_place *s, const struct model *m
     return s->index && s->value && s->hidden && s->dhidden;
 }
 
-/* Compute a row's inputs: its features and their products. A set of features has a number, the index of its weight:
- * single features come first, then pairs, then triples; each group is sorted by the highest feature, then by the
+/* Compute a row's inputs: its features and their products. A set of features has a number, the index of its weight.
+ * Single features come first, then pairs, then triples. Each group is sorted by the highest feature, then by the
  * next. */
 static inline void model_read(const struct model *m, struct model_place *s, const struct libsvm *d, size_t row)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Sparse times dense: Z = X Y on several ranks, each of which has a stripe of rows of X, Y and Z. A rank needs the
- * stripe of Y of another one if its rows of X have a nonzero in that one's columns: that is the graph of a
- * neighbourhood all-gather. It is run by both routes; Z is compared with the product of one rank.
+ * Sparse times dense: Z = X Y on several ranks. Each rank has a stripe of rows of X, Y and Z. A rank needs the stripe
+ * of Y of another one if its rows of X have a nonzero in that one's columns: that is the graph of a neighbourhood
+ * all-gather. It is run by both routes; Z is compared with the product of one rank.
  *
  *     spmm [OPTION]... [FILE.mtx]...        ranks are threads
  *     mpirun -n P spmm [OPTION]... [FILE]   built with PICI_EXAMPLE_MPI: ranks are processes

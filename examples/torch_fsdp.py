@@ -19,7 +19,7 @@ import pici.torch
 
 
 class PrunedLinear(nn.Linear):
-    """A layer of which the smallest weights stay zero. The mask is a buffer, which FSDP2 leaves whole on every rank."""
+    """A layer whose smallest weights stay zero. The mask is a buffer, which FSDP2 leaves whole on every rank."""
 
     def __init__(self, inputs, outputs, pruned):
         super().__init__(inputs, outputs)

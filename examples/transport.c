@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A transport of one's own: collectives among processes, each two of which are connected by a pair of Unix sockets.
+ * A transport of one's own: collectives among processes; a pair of Unix sockets connects each two.
  *     transport [RANKS]
  * Adds sparse vectors of all processes and compares the sum with what it must be. Exit status 1: they differ.
  *
  * On a socket a message is its length (8 bytes, little-endian) and its bytes. Each direction of each connection has a
- * queue of requests, so messages from one rank to another keep their order, which is all that pici/transport.h asks: a
- * rank need not receive as many messages as it sends. Therefore `receives` and `sends`, which tell steps apart, stay
- * NULL. Nothing blocks: a request waits in its queue until the socket takes or gives its bytes, and every test serves
- * all queues. Needs libc alone.
+ * queue of requests, so messages from one rank to another keep their order. pici/transport.h requires no more: a rank
+ * need not receive as many messages as it sends. Therefore `receives` and `sends`, which tell steps apart, stay NULL.
+ * Nothing blocks: a request waits in its queue until the socket takes or gives its bytes, and every test serves all
+ * queues. Needs libc alone.
  *
  * To use sockets, take the library's own transport (pici/socket.h): it is faster, and tells more of failures. This one
  * shows how little a transport must do. */
@@ -37,7 +37,7 @@ struct request {
     uint8_t length[LENGTH_BYTES];
     uint8_t *data;
     size_t bytes; /* of data; of a receive the capacity until the length has arrived */
-    size_t at;    /* bytes sent or received so far, with those of the length */
+    size_t at;    /* bytes sent or received so far, including the length's */
 };
 
 struct queue {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The layout of packed blocks; pici/runs.h has that of their runs. Pure integer functions, as in format.h.
+ * The layout of packed blocks; pici/runs.h has the layout of their runs. Pure integer functions, as in format.h.
  * Specification: formats/packed.md. */
 #ifndef PICI_LIB_PACKED_FORMAT_H
 #define PICI_LIB_PACKED_FORMAT_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): random numbers that are a
- * function of a key and a counter, so that any of them can be computed alone. */
+ * Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). Its random numbers are a function
+ * of a key and a counter, so each can be computed alone. */
 #ifndef PICI_LIB_PHILOX_H
 #define PICI_LIB_PHILOX_H
 

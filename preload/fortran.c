@@ -33,7 +33,7 @@ static void *address(void *p)
     return is_bottom(p) ? MPI_BOTTOM : p;
 }
 
-/* All names of a function: those of Fortran compilers, and those that Open MPI's modules call. */
+/* All names of a function: names of Fortran compilers, and names that Open MPI's modules call. */
 #define SAME(function, name) extern __typeof__(function) name __attribute__((alias(#function), visibility("default")))
 #define NAMES(lower, UPPER, Name)                                                                                      \
     SAME(ompi_##lower##_f, mpi_##lower);                                                                               \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * MPI's names in C: those that may be ours, and those that are only counted. */
-#pragma GCC visibility push(default) /* of what is declared here: MPICH's header does not say so */
+#pragma GCC visibility push(default) /* of these declarations: MPICH's header does not say so */
 #include <mpi.h>
 #pragma GCC visibility pop
 

@@ -131,8 +131,8 @@ static int cancel_nothing(void *unused, int complete)
     return MPI_SUCCESS;
 }
 
-/* A thread that waits in MPICH looks at its requests again when MPICH has noted progress, which a message of a rank to
- * itself is not, but a generalized request is. */
+/* A thread that waits in MPICH checks its requests again after MPICH has noted progress. A rank's message to itself is
+ * not progress for MPICH, but a generalized request is. */
 void pmpi_progress_tell(void)
 {
     MPI_Request request;

@@ -6,7 +6,7 @@
 
 enum { AT_ONCE = 1 << 30, DEEPEST = 64 };
 
-/* MPI reports the widths: those of Fortran types depend on its build. */
+/* MPI reports the widths: widths of Fortran types depend on its build. */
 static const struct {
     MPI_Datatype type;
     enum kind kind;

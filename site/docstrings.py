@@ -30,7 +30,7 @@ def is_overload(node):
 
 
 def members(node, path):
-    """The methods of a class, with those of its bases, if these are in the package, first."""
+    """The methods of a class, after the methods of its bases in the package."""
     found = {}
     tree = parse(path)
     own, others = definitions(tree), imported(tree, path.parent)

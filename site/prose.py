@@ -2,8 +2,8 @@
 """Comments of headers and docstrings as Markdown.
 
 Both are plain text: paragraphs, and lines in columns that are indented or follow a line that ends with a colon. Columns
-are apart by two blanks or more; what continues a row is indented as far as its second column. A parameter is a line
-"name: meaning"; what continues it may be indented.
+are apart by two blanks or more; the lines that continue a row begin at its second column. A parameter is a line "name:
+meaning"; what continues it may be indented.
 """
 import html
 import re

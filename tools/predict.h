@@ -85,8 +85,8 @@ void predict_free(struct predict *);
 
 const struct predict_cell *predict_at(const struct predict *, int collective, int density, int ranks, int bytes);
 
-/* The speedup: the time of the best dense call of another library over that of the best candidate, at least 1. 0: there
- * is no such call. */
+/* The speedup: the time of the best dense call of another library, divided by the best candidate's, at least 1. 0:
+ * there is no such call. */
 double predict_gain(const struct predict_cell *);
 
 #endif

@@ -96,7 +96,7 @@ static void zero_padding(const struct job *job, const struct fmt_layout *layout)
 
 /* ---- bitmap ---- */
 
-/* Pack the tile that begins with element `first` through a bounce buffer: it is a difference, or partial, or has too
+/* Pack the tile that begins with element `first` through a bounce buffer. It is a difference, or partial, or has too
  * little room for a kernel that writes past its end. room: number of values that fit. Returns the number of values, or
  * TILE + 1 if they do not fit. */
 __attribute__((noinline)) static unsigned pack_tile_bounced(const struct job *job, size_t first, uint8_t *bits,

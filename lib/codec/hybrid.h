@@ -54,8 +54,8 @@ static inline int pici_words_have_run(const uint64_t word[TILE_COLS])
 }
 
 /* Does a tile cost less if it keeps signs? If so, sets stored's nonzeros and container, *tile_signs and the list, and
- * clears the bits of negative zeros in word. tile: TILE elements, of which the first `elements` exist. word: bits of
- * the nonzeros, negative zeros included. */
+ * clears the bits of negative zeros in word. tile: TILE elements; only the first `elements` exist. word: bits of the
+ * nonzeros, negative zeros included. */
 int pici_signs_pay(struct pici_signs *tile_signs, uint64_t list[TILE_COLS], struct pici_tile *stored,
                    uint64_t word[TILE_COLS], const uint8_t *tile, unsigned elements, unsigned width_log2);
 

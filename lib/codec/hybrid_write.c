@@ -129,7 +129,7 @@ void pici_group_copy(struct pici_group_layout *layout, struct pici_scratch *scra
     make_layout(layout, scratch, source, first, count, output, stream);
 }
 
-/* Write the tile of elements [first, first + count) through scratch as a bounce buffer: it is a difference, or partial,
+/* Write the tile of elements [first, first + count) through scratch as a bounce buffer. It is a difference, or partial,
  * or a kernel would write beyond the end of the output. */
 static void write_tile_bounced(struct pici_pack_tiles *run, struct pici_scratch *scratch,
                                const struct pici_source *source, size_t first, unsigned count)

@@ -127,7 +127,7 @@ static enum pici_status gather(const struct apply *job, struct memory *memory, i
     return PICI_OK;
 }
 
-/* Apply XOR chunk i to those of its elements that should change. */
+/* Apply XOR chunk i to the elements in it that should change. */
 static enum pici_status apply_xor(const struct apply *job, struct memory *memory, uint64_t i, const uint8_t *chunk,
                                   size_t size)
 {
@@ -169,7 +169,7 @@ static enum pici_status apply_context(const struct apply *job, struct memory *me
     return status;
 }
 
-/* The elements of chunk i, all of which change; NULL if they have gaps. */
+/* The elements of chunk i, if all change; NULL if they have gaps. */
 static uint8_t *chunk_at(const struct apply *job, uint64_t i)
 {
     return job->place.columns ? NULL : job->dst + ((i * SMALL_CHUNK - job->from) << job->width_log2);

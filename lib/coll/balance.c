@@ -2,8 +2,8 @@
  *
  * Sums over all ranks, made in the rounds of the agreement, in which ranks may receive the same data twice. Before
  * round k, a rank has the sum of 2^k ranks, itself the last of them. If the number of ranks is not a power of two, it
- * also keeps the sum of the last m ranks, where m is the lower k bits of that number. In the end these are all
- * ranks. */
+ * also keeps the sum of the last m ranks. m is the lower k bits of the number of ranks. In the end m is the number of
+ * all ranks. */
 #include "coll/balance.h"
 
 #include <string.h>

@@ -84,8 +84,8 @@ struct pici_engine {
      * frees the mark; with queues == 0 it only frees the mark. */
     enum pici_status (*enter)(void *self, void **mark);
     enum pici_status (*begin)(void *self, void *mark, int queues);
-    /* Get memory and queues for a call; reuses those of the last call if they are large enough. PICI_E_NOMEM;
-     * PICI_E_SPACE: the caller's scratch is too small; PICI_E_UNSUPPORTED. */
+    /* Get memory and queues for a call; reuses the last call's if they are large enough. PICI_E_NOMEM; PICI_E_SPACE:
+     * the caller's scratch is too small; PICI_E_UNSUPPORTED. */
     enum pici_status (*room)(void *self, const struct engine_needs *, struct engine_room *, struct pici_queue **queues);
     /* For messages between threads. holds: whether the address is in memory from room other than host memory. move:
      * copy between any two places, and wait for the end; 0: it failed. */
@@ -113,8 +113,8 @@ struct pici_engine {
     void (*prefix)(struct pici_queue *, uint8_t *message, const uint8_t *prefix, size_t bytes);
     /* Encode each run of elements, or each array of each run, as a block. source, count and size are in the order of
      * count's arguments. The blocks follow each other from message + offset on, within capacity bytes of message: all
-     * of the first run, then those of the next. Writes their lengths to size. As pici_compress; formats are not AUTO.
-     * by_value: sparse blocks do not store -0.0, dense ones may. Packed blocks have one level. */
+     * blocks of the first run, then the next run's. Writes their lengths to size. As pici_compress; formats are not
+     * AUTO. by_value: sparse blocks do not store -0.0, dense ones may. Packed blocks have one level. */
     enum pici_status (*encode)(struct pici_queue *, uint8_t *message, size_t offset, size_t capacity, size_t *size,
                                const void *const *source, const uint64_t *count, int runs, const struct engine_array *,
                                int arrays, int checksum);

@@ -89,7 +89,7 @@ enum pici_status pici_stream_finish(struct stream_call *, const struct pici_comm
 /* Free everything of a call except its result; if the call failed, that too. NULL is ignored. */
 void pici_stream_close(struct stream_call *, struct pici_comm *, enum pici_status);
 
-/* Pieces without elements; NULL: no memory. The communicator keeps those of the last call. */
+/* Pieces without elements; NULL: no memory. The communicator keeps the pieces of the last call. */
 struct stream_pieces *pici_stream_pieces_new(struct pici_comm *, size_t count, size_t width);
 void pici_stream_pieces_free(struct stream_pieces *);
 

@@ -186,11 +186,12 @@ static inline size_t pici_layout_aligned(size_t bytes)
 size_t pici_layout_longest(const struct coll_call *, uint64_t count);
 
 /* Set the memory for the lossy codec's arrays: for each slice in flight, the arrays of `quantized` segments of a
- * message, and those of one received segment. The layout must have its slices. Returns whether that exceeds size_t. */
+ * message, and the arrays of one received segment. The layout must have its slices. Returns whether that exceeds
+ * size_t. */
 int pici_layout_arrays(struct coll_layout *, const struct coll_call *, int quantized);
 
 /* Entries of the tables of rules (rules.h): which elements a rank owns, the sum and the hash of all contributions, and
- * errors of buffers. Those of all_gatherv are in layout_gatherv.c. */
+ * errors of buffers. The entries of all_gatherv are in layout_gatherv.c. */
 struct coll_span pici_layout_segment(const struct coll_layout *, const struct pici_comm *, const struct coll_call *,
                                      int segment);
 struct coll_span pici_layout_contribution(const struct coll_layout *, const struct pici_comm *,
@@ -209,8 +210,8 @@ void pici_layout_pack(struct coll_call *, const struct pici_comm *, uint64_t *pa
 /* Bytes of scratch in the host's memory. */
 size_t pici_layout_scratch(const struct coll_layout *);
 
-/* The elements of a segment, numbered by its owner's virtual rank, and those of one slice of it. The call must have its
- * layout. */
+/* The elements of a segment, numbered by its owner's virtual rank, and the elements of one slice of it. The call must
+ * have its layout. */
 struct coll_span pici_coll_segment(const struct pici_comm *, const struct coll_call *, int segment);
 struct coll_span pici_coll_slice(const struct pici_comm *, const struct coll_call *, int segment, uint64_t slice);
 

@@ -8,9 +8,9 @@
 
 struct trace;
 
-/* An event: a message sent ("send": from begin to end it is encoded or forwarded), a message received ("recv": it is
- * decoded or added), a wait ("wait"), the choice of an algorithm ("choose"), or a whole collective ("all-reduce", ...).
- * Members that do not apply are -1, 0 bytes or NULL, and are left out of the file. */
+/* An event. "send": a message sent; from begin to end it is encoded or forwarded. "recv": a message received, decoded
+ * or added. "wait": a wait. "choose": the choice of an algorithm. "all-reduce", ...: a whole collective. Members that
+ * do not apply are -1, 0 bytes or NULL, and are left out of the file. */
 struct trace_event {
     const char *name;  /* short, without characters that JSON escapes */
     double begin, end; /* seconds, CLOCK_MONOTONIC */

@@ -11,8 +11,8 @@
 #include "packed_format.h"
 
 struct pici_planes {
-    /* Encode n values, 1 to RUN_MOST, as a run to out and *run. Returns the size of the run in bytes, at most that of a
-     * raw run, even if values change meanwhile. The parts before the second planes are shorter, and the parts after
+    /* Encode n values, 1 to RUN_MOST, as a run to out and *run. Returns the size of the run in bytes, at most a raw
+     * run's size, even if values change meanwhile. The parts before the second planes are shorter, and the parts after
      * them are written when their size is known. */
     unsigned (*pack)(uint8_t *out, struct fmt_run *run, const uint8_t *values, unsigned n, int one_level);
     /* Decode a packed run that fmt_run_read accepted, and count the values without a set bit. Reads up to PICI_SLACK

@@ -72,8 +72,8 @@ DIVIDE_INTEGER(u32, uint32_t, (double)x / by)
 DIVIDE_INTEGER(i64, int64_t, x / by)
 DIVIDE_INTEGER(u64, uint64_t, x / (uint64_t)by)
 
-/* Narrow floats are rounded twice: the quotient first to p = 24 or 53 bits, those of a lane, then to the m + 1 bits of
- * the dtype. The result equals that of one rounding. To differ, the first rounding would have to reach a midpoint c
+/* Narrow floats are rounded twice: the quotient first to the p = 24 or 53 bits of a lane, then to the m + 1 bits of the
+ * dtype. The result equals the result of one rounding. To differ, the first rounding would have to reach a midpoint c
  * between two neighbouring values, while x / by is not c. Let e be the quotient's exponent (for denormals the least
  * one). Then x, c and c * by are multiples of u = 2^(e - m - 1). x and c * by differ, so x / by is at least u / by away
  * from c. The first rounding moves the quotient by at most 2^(e - p). That is less than u / by if by < 2^(p - m - 1).

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Arithmetic on elements as bits: the smaller or greater of two; zeros without their sign; and division by a number
- * of ranks. The results have the same bits as those of cpu/reduce.h. Sums are in pici/device_add.cuh. */
+ * of ranks. The results have the same bits as in cpu/reduce.h. Sums are in pici/device_add.cuh. */
 #ifndef PICI_LIB_CUDA_ARITH_CUH
 #define PICI_LIB_CUDA_ARITH_CUH
 

@@ -14,7 +14,7 @@ constexpr unsigned FEW = 256, MANY = 512;
 /* Warps of a multiprocessor that encode tiles, each a thread block. This many leave enough registers for each. */
 constexpr unsigned TILEWISE_WARPS = 12;
 
-/* Is the hybrid block shorter than those of the other formats, or does none fit? If not, choose a format, and reset
+/* Is the hybrid block shorter than the other formats' blocks, or does none fit? If not, choose a format, and reset
  * `words` words of the workspace for its kernel. work: complete layout except for nnz. Called by one warp after the
  * job's other thread blocks have ended. */
 template <class T>

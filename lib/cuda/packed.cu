@@ -12,7 +12,7 @@ constexpr unsigned THREADS = 256;
 /* Thread blocks that fit on a multiprocessor: each has the values of some runs in shared memory. */
 template <class T> constexpr unsigned PACK_BLOCKS = sizeof(T) >= 4 ? 1 : 2;
 
-/* Does the packed block fit, and is it shorter than those of the other formats? If not, reset the workspace for their
+/* Does the packed block fit, and is it shorter than the other formats' blocks? If not, reset the workspace for their
  * kernels. work: complete layout except for nnz. Called by one warp after the job's other thread blocks have ended. */
 template <class T>
 PICI_DEV_COLD bool keep_packed(making<T> work, pici_cuda_encode_job job, uint64_t nonzeros, bool of_all)

@@ -3,7 +3,7 @@
  * GPU functions for collectives besides blocks: counting nonzeros, arithmetic other than sums, and finding the
  * blocks of a message. All functions put work into the stream and return at once. They never wait or allocate, and
  * can be captured into a graph. Pointers in calls and jobs are to device memory, with elements aligned to their
- * width. dtype is valid; n may be 0. A returned error is that of a launch. Reading and counting need cleared memory
+ * width. dtype is valid; n may be 0. A returned error comes from a launch. Reading and counting need cleared memory
  * from the caller and leave it cleared, which saves one operation per call. */
 #ifndef PICI_LIB_CUDA_REDUCE_H
 #define PICI_LIB_CUDA_REDUCE_H
@@ -29,15 +29,15 @@ struct pici_cuda_count {
 cudaError_t pici_cuda_count(const struct pici_cuda_count *jobs, unsigned count, unsigned dtype, int by_value,
                             cudaStream_t);
 
-/* dst[i] = the smaller of dst[i] and src[i], or with `max` the greater. The bits equal those of pici_reduce
- * (cpu/reduce.h). The arrays do not overlap. */
+/* dst[i] = the smaller of dst[i] and src[i], or with `max` the greater. The bits equal pici_reduce's (cpu/reduce.h).
+ * The arrays do not overlap. */
 cudaError_t pici_cuda_order(void *dst, const void *src, uint64_t count, unsigned dtype, int max, cudaStream_t);
 
-/* dst[i] = src[i] with the sign of zeros cleared. The bits equal those of pici_positive_zeros. dst may be src. */
+/* dst[i] = src[i] with the sign of zeros cleared. The bits equal pici_positive_zeros'. dst may be src. */
 cudaError_t pici_cuda_positive_zeros(void *dst, const void *src, uint64_t count, unsigned dtype, int quiet,
                                      cudaStream_t);
 
-/* dst[i] /= by, by >= 1. The bits equal those of pici_divide. */
+/* dst[i] /= by, by >= 1. The bits equal pici_divide's. */
 cudaError_t pici_cuda_divide(void *dst, uint64_t count, unsigned dtype, int by, cudaStream_t);
 
 struct pici_cuda_decode;

@@ -233,7 +233,7 @@ PICI_DEV int list_chunks(const small_job &job, const small_header &header, bool 
     const uint32_t head = header_bytes(header.version);
     const uint64_t end = job.first + job.count, most = job.chunks + ROW_MOST;
     const bool context = small_has_context(header.dtype, header.narrow);
-    /* columns: those of the job before the delta's, and a virtual start of the delta after the elements of these */
+    /* columns: the job's columns before the delta's, and a virtual start of the delta after their elements */
     const uint64_t columns_before = header.first - job.first,
                    origin = header.row ? job.first + header.of / header.row * columns_before : header.first;
     uint64_t offset = head + 4 * header.chunks;

@@ -2,8 +2,8 @@
  *
  * GPU functions for collectives with the lossy codecs CAST and QSGD, beyond pici/cuda.h. They take resolved
  * parameters, combine dequantized elements with others, and measure losses. The functions put at most one kernel
- * into the stream and return at once, as those of reduce.h. Elements are aligned to their width, arrays to 16; n may
- * be 0. They check the elements of arrays, but not the arguments. */
+ * into the stream and return at once, like the functions of reduce.h. Elements are aligned to their width, arrays to
+ * 16; n may be 0. They check the elements of arrays, but not the arguments. */
 #ifndef PICI_LIB_CUDA_VALUES_H
 #define PICI_LIB_CUDA_VALUES_H
 
@@ -40,7 +40,7 @@ cudaError_t pici_cuda_losses_workspace(size_t *bytes);
 cudaError_t pici_cuda_quantize(void *const out[2], const void *src, uint64_t count, const struct values *,
                                const struct values_where *, const struct pici_cuda_losses *given, cudaStream_t);
 
-/* Use of dequantized elements x: dst = x; the same, but +0.0 for -0.0, with quiet NaNs; dst = dst + x; dst = the
+/* Use of dequantized elements x. dst = x; the same, with +0.0 for -0.0; that with quiet NaNs. dst = dst + x. dst = the
  * smaller, or the greater, of dst and x. */
 enum pici_cuda_dequantizing {
     DEQUANTIZED,

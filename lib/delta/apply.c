@@ -370,8 +370,8 @@ static uint64_t count_from(const struct trail *trail, uint64_t from)
     return remaining < DELTA_PIECE ? remaining : (uint64_t)DELTA_PIECE;
 }
 
-/* Reports that a small delta of a step does not fit. If the reason is another base, the message says so; base: the hash
- * of the base's tensor up to byte `end` shows that. */
+/* Reports that a small delta of a step does not fit. The message reports another base if that is the reason. base: the
+ * hash of the base's tensor up to byte `end`, which shows it. */
 static enum pici_status small_wrong(struct apply_job *job, const struct trail *trail, const struct step *step,
                                     uint64_t end, struct pici_xxh64 *base)
 {

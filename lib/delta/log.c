@@ -611,8 +611,8 @@ static uint64_t kept(const struct manifest *manifest)
     return count;
 }
 
-/* Whether to remove a file of this name: a temporary file, or a base or delta of this log, by its name on disk or in a
- * store, that the manifest does not name. Any other file is not the log's. */
+/* Whether to remove a file of this name: a temporary file, or a base or delta of this log that the manifest does not
+ * name. A base or delta may have its name on disk or in a store. Any other file is not the log's. */
 static bool is_rest(const struct pici_log *log, const char *file)
 {
     char name[MANIFEST_NAME_MOST], plain[MANIFEST_NAME_MOST];

@@ -467,7 +467,7 @@ uint64_t pici_index_first(const struct pici_index *index, size_t tensor)
     return entry_of(index, tensor)->first;
 }
 
-/* The number of a table's chunks before that of dtype; dtype DTYPES: of all its chunks. */
+/* The number of a table's chunks before the chunk of dtype; dtype DTYPES: of all its chunks. */
 static size_t chunks_before(const struct pici_table *table, unsigned dtype)
 {
     size_t size = 0;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Bodies of META, TENS and TABL records as LZ4 blocks. The format is that of LZ4, so other programs can read it. A
- * block does not contain its length or that of its content: the record's header, or the index, has both. */
+ * Bodies of META, TENS and TABL records as LZ4 blocks. The format is LZ4's, so other programs can read it. A block does
+ * not contain its length or its content's length: the record's header, or the index, has both. */
 #include <string.h>
 
 #include "file/lz4.h"
 
-/* A block is sequences: a byte with two lengths of 4 bits, literals, and, except in the last sequence, a copy of 4 or
- * more earlier bytes, given by its distance. A length of 15 continues in bytes, up to one below 255. */
+/* A block is sequences: a byte with two lengths of 4 bits, literals, and a copy of 4 or more earlier bytes, given by
+ * its distance. The last sequence has no copy. A length of 15 continues in bytes, up to one below 255. */
 enum { COPY_LEAST = 4, DISTANCE_MOST = 65535, LENGTH_SHORT = 15 };
 enum { LAST_LITERALS = 5, COPY_BEFORE_END = 12 }; /* least bytes of content after a copy's end, and after its begin */
 enum { SLOT_BITS = 12 };

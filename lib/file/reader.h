@@ -66,7 +66,7 @@ struct pici_reader {
     unsigned oldest_common;     /* the next to replace */
     struct pici_buf compressed; /* a compressed body */
     struct pici_buf elements;   /* forward: of the current tensor's table, */
-    size_t elements_at[DTYPES]; /* where those of each dtype begin, */
+    size_t elements_at[DTYPES]; /* where each dtype's begin, */
     int have_elements;          /* once they have been read */
 
     enum pici_status failed; /* every further call returns it */

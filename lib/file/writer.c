@@ -37,7 +37,7 @@ struct pici_writer {
     uint64_t missing;             /* its missing bytes */
     struct pici_buf staged;       /* elements of an incomplete batch, */
     uint8_t *delta;               /* [slots] and whether each of its chunks has bytes of a delta */
-    struct pici_buf body;         /* a record's body; in pici_writer_tensor, that of a TENS record */
+    struct pici_buf body;         /* a record's body; in pici_writer_tensor, of a TENS record */
     struct pici_buf compressed;   /* the same, compressed */
 
     int small;                      /* the current tensor is in the open table; of the tensor: */

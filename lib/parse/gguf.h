@@ -12,10 +12,10 @@
  *     }
  *     pici_gguf_parse(...)
  *
- * Values are skipped, except general.alignment. The rules of the format that are enforced: known types of values and
- * tensors; no arrays of arrays; an alignment that is a power of two; no two tensors of one name; at most four
- * dimensions, and a size without overflow in whole blocks; tensors that do not overlap and are inside the file. Unlike
- * the reference implementation, this parser takes gaps of any length between tensors. */
+ * The parser skips values, except general.alignment. It enforces these rules of the format. Types of values and tensors
+ * are known. There are no arrays of arrays. The alignment is a power of two. Names of tensors are unique. A tensor has
+ * at most four dimensions, and a size without overflow in whole blocks. Tensors do not overlap, and lie inside the
+ * file. Unlike the reference implementation, this parser accepts gaps of any length between tensors. */
 #ifndef PICI_LIB_PARSE_GGUF_H
 #define PICI_LIB_PARSE_GGUF_H
 

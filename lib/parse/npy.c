@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The text of the header is a Python literal: a dict of three keys. NumPy reads it with Python's own parser. This
- * parser accepts comments, and the part of the grammar that writers produce: strings, unsigned integers (with the L of
- * Python 2), True and False, tuples, and lists of tuples for structured types. */
+ * parser accepts comments, and the part of the grammar that writers produce. These are strings, unsigned integers (with
+ * the L of Python 2), True and False, tuples, and lists of tuples for structured types. */
 #include "parse/npy.h"
 
 #include <inttypes.h>

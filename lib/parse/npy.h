@@ -29,7 +29,7 @@ enum { NPY_MAX_RANK = 64 }; /* as in NumPy 2 */
  *   i1 ... i8, u1 ... u8  i8 ... i64, u8 ... u64   1
  *   f2 f4 f8              f16, f32, f64            1
  *   c8 c16                f32, f64                 2 (so that a zero component is seen)
- *   f12 f16 c24 c32       u8     bytes of the item (long doubles of whatever machine wrote them)
+ *   f12 f16 c24 c32       u8     bytes of the item (long doubles of the machine that wrote them)
  *   M8 m8 [unit]          i64    1
  *   Sn Vn, structured     u8     bytes of the item
  *   Un                    u32    n
@@ -92,17 +92,17 @@ char *pici_npy_literal(size_t *size, const uint8_t *head, const struct npy *);
 
 enum { NPY_WRITE_RANK = 32, NPY_WRITE_ROOM = 1024 };
 
-/* What elements of a dtype stand for: numbers; of u8, booleans; of f32 and f64, the two parts of complex numbers;
- * or types of safetensors and of torch that NumPy lacks, such as FNUZ and complex32. */
+/* The meaning of a dtype's elements: numbers; booleans (u8); the two parts of complex numbers (f32 and f64). OTHER:
+ * types of safetensors and of torch that NumPy lacks, such as FNUZ and complex32. */
 enum npy_meaning { NPY_NUMBER, NPY_BOOL, NPY_COMPLEX, NPY_OTHER };
 
-/* The meaning of elements of a dtype, by what the original file calls their type: a descr of NumPy, or a word of
- * safetensors or of torch. NPY_NUMBER if NumPy has no such type. */
+/* The meaning of elements of a dtype, from the name of their type in the original file: a descr of NumPy, or a name of
+ * safetensors or torch. NPY_NUMBER if NumPy has no such type. */
 enum npy_meaning pici_npy_meaning_of(const char *source_dtype, size_t size, enum pici_dtype);
 
 /* Write a header of version 1.0 for little-endian elements of a shape of at most NPY_WRITE_RANK dimensions, which
  * counts complex numbers, not their parts; returns its length. NumPy has no names for bf16 and f8; they become V2 and
- * V1, as NumPy writes those of ml_dtypes. */
+ * V1, as NumPy writes ml_dtypes' types. */
 size_t pici_npy_write_header(char output[NPY_WRITE_ROOM], enum pici_dtype, enum npy_meaning, bool fortran_order,
                              const uint64_t *shape, unsigned rank);
 

@@ -30,9 +30,9 @@ bool pici_parse_fail(struct parse_error *err, uint64_t offset, const char *forma
 int pici_parse_order(const char *left, size_t left_bytes, const char *right, size_t right_bytes);
 
 /* The shape in a .pici file of `items` items of this shape, each of item_elements elements of width bytes. Items of
- * several elements, such as complex numbers, add a last dimension. False if that does not fit: more than PICI_RANK_MAX
- * dimensions, a product of 2^63 bytes or more (as beside a dimension of zero), or items smaller than an element; the
- * result is then [count]. */
+ * several elements, such as complex numbers, add a last dimension. False if that does not fit; the result is then
+ * [count]. It does not fit with more than PICI_RANK_MAX dimensions, a product of 2^63 bytes or more (as beside a
+ * dimension of zero), or items smaller than an element. */
 bool pici_parse_shape(uint64_t output[PICI_RANK_MAX], unsigned *out_rank, const uint64_t *shape, unsigned rank,
                       uint64_t items, uint64_t item_elements, uint64_t count, size_t width);
 
@@ -52,9 +52,9 @@ size_t pici_parse_utf8(const uint8_t *text, const uint8_t *end);
 /* The same; also decodes the sequence to *code_point, unless the result is 0. */
 size_t pici_parse_char(const uint8_t *text, const uint8_t *end, uint32_t *code_point);
 
-/* Whether a code point is invisible or changes how other text looks: controls (C0, DEL, C1), separators of lines and
- * paragraphs, format characters such as those that change the direction of writing, characters without a glyph, and
- * noncharacters. They must be escaped where untrusted text is shown. */
+/* Whether a code point is invisible or changes how other text looks. These are controls (C0, DEL, C1), separators of
+ * lines and paragraphs, format characters (some change the direction of writing), characters without a glyph, and
+ * noncharacters. Escape them when you show untrusted text. */
 bool pici_parse_hidden(uint32_t code_point);
 
 #endif

@@ -7,12 +7,12 @@
  *     read SAFETENSORS_PREFIX_BYTES bytes;   pici_safetensors_header_bytes() gives the length of the header
  *     read the rest of the header;           pici_safetensors_parse() parses it
  *
- * All rules of the format are enforced: strict JSON in valid UTF-8; no duplicate keys that mean something;
- * "__metadata__" a map of text to text; each tensor has dtype, shape and data_offsets; offsets that begin at 0, leave
- * no gap and end with the file; a size that is dtype x shape with no overflow, in whole bytes. As the reference
- * implementation does, which goes beyond its specification, this parser accepts null as "__metadata__", other keys in a
- * tensor, with any values, and white space before the opening brace. The reference implementation also accepts
- * duplicate names, and a tensor as a list; this parser does not. */
+ * The parser enforces all rules of the format. The header is strict JSON in valid UTF-8, without duplicates of keys
+ * that have a meaning. "__metadata__" is a map of text to text. Each tensor has dtype, shape and data_offsets. Offsets
+ * begin at 0, leave no gap and end with the file. A tensor's size is dtype x shape, without overflow, in whole bytes.
+ * Like the reference implementation, which goes beyond its specification, this parser accepts null as "__metadata__",
+ * and white space before the opening brace. It also accepts other keys in a tensor, with any values. The reference
+ * implementation also accepts duplicate names, and a tensor as a list; this parser does not. */
 #ifndef PICI_LIB_PARSE_SAFETENSORS_H
 #define PICI_LIB_PARSE_SAFETENSORS_H
 

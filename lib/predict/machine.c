@@ -64,8 +64,8 @@ const struct model_machine pici_model_machine = ETHERNET(50e-6, 1.25e8);
         [PICI_HYBRID] = SPARSE_ON_GPU(reduce, decode)                                                                  \
     }
 
-/* Rates of the codec on a GPU that the papers' gains at 99% zeros imply: 5.25 times the bandwidth of the link to
- * decode, 2.5 times to count, encode and add. The link is the flat ring's 85 GB/s on Perlmutter. */
+/* Rates of the codec on a GPU, implied by the papers' gains at 99% zeros. Decoding takes 5.25 times the link's
+ * bandwidth; counting, encoding and adding take 2.5 times. The link is the flat ring's 85 GB/s on Perlmutter. */
 #define A100_CODEC GPU_CODEC(2.5 * 85e9, 5.25 * 85e9, 1.3e12)
 
 static const struct machine machines[] = {

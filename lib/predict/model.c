@@ -212,7 +212,7 @@ static struct cost cost_of(struct run *run, const struct traffic_step *step, int
 }
 
 /* ---- slices in flight. All slices of a round take a step before any takes the next but one. So a step of w slices
- * takes as long as the busiest resource works on w slices, and at least as long as one slice takes from encoding to the
+ * takes as long as the busiest resource works on w slices. It takes at least as long as one slice from encoding to the
  * end of its processing. */
 
 static double once(const struct cost *cost)

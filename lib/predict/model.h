@@ -54,7 +54,7 @@ struct model_machine {
     int agree_ranks;
     int cores;                                            /* of a node, which its ranks share; 0: each has its own */
     struct model_codec codec[MODEL_FORMATS][MODEL_WORKS]; /* MODEL_COUNT: in the row of PICI_DENSE, for all formats */
-    int packed_measured;      /* 1: codec[PICI_PACKED] was measured with the ranks' kernels; 0: it is that of AVX-512 */
+    int packed_measured;      /* 1: codec[PICI_PACKED] was measured with the ranks' kernels; 0: with AVX-512 */
     unsigned natives;         /* bits 1 << enum model_native */
     struct model_link native; /* of a step of the native ring and trees over all ranks; beta 0: as `link` */
     double memory_beta;       /* MODEL_TWO_LEVELS: seconds a byte read or written by the transpose */

@@ -4,7 +4,7 @@
 /* Seconds from the begin of a message to its end, inside a node and between nodes. */
 static const double LATENCY[2] = {2e-6, 20e-6};
 
-/* The blocks of the busiest node of each step, added up over the steps, less those of the node that is busiest
+/* The blocks of the busiest node of each step, summed over the steps, minus the blocks of the node that is busiest
  * overall. */
 static double waits(const struct neighbor_route *route)
 {

@@ -156,9 +156,9 @@ size_t pici_policy_bytes(enum pici_format format, enum pici_dtype dtype, const u
 
 /* Nanoseconds for a tile of f32: `empty` without nonzeros, and `more` in addition, interpolated linearly between
  * `points` nonzeros. The first row is to encode and to add, the second to encode and to decode. For other widths
- * `empty` is proportional to the bytes of a tile, and so is `more` for narrower types; for wider types `more` is that
- * of f32. Measured with slices of 4 MiB that are not in the caches, one thread, on a Xeon with AVX-512. For slices in
- * the caches compare picitool bench --format auto --size 4M --sparsity 0,80,90,95,99,100. */
+ * `empty` is proportional to the bytes of a tile, and so is `more` for narrower types; wider types have the `more` of
+ * f32. Measured with slices of 4 MiB that are not in the caches, one thread, on a Xeon with AVX-512. For slices in the
+ * caches compare picitool bench --format auto --size 4M --sparsity 0,80,90,95,99,100. */
 enum { POINTS = 5 };
 static const double points[POINTS] = {41, 205, 410, 819, TILE}; /* 1, 5, 10, 20 and 100% */
 static const struct {

@@ -79,9 +79,10 @@ enum pici_status pici_tune_open(struct tune *, const char *path, char *reason);
  * bit. PICI_E_ARG: tune breaks a rule of the format; reason [TUNE_WHY]. PICI_E_NOMEM. On an error *output is NULL. */
 enum pici_status pici_tune_write(struct tune *, uint8_t **output, size_t *size, char *reason);
 
-/* Join files of one cluster, measured with different numbers of ranks. Links, codec, agreement and assumptions are
- * those of the file with the most nodes, then ranks, then the first. PICI_E_ARG: two of them have a shape in common, or
- * together they have too many points or shapes; reason [TUNE_WHY]. PICI_E_NOMEM. On an error *output is empty. */
+/* Join files of one cluster, measured with different numbers of ranks. Links, codec, agreement and assumptions come
+ * from the file with the most nodes; on a tie, the most ranks; then the first. PICI_E_ARG: two of them have a shape in
+ * common, or together they have too many points or shapes; reason [TUNE_WHY]. PICI_E_NOMEM. On an error *output is
+ * empty. */
 enum pici_status pici_tune_merge(struct tune *output, const struct tune *const *files, int count, char *reason);
 
 /* The file that has the shape with the most nodes, then ranks, and that shape; the first of several. NULL: no file has

@@ -32,8 +32,8 @@ static void begin_step(struct schedule_step *step)
 
 /* ---- trees */
 
-/* The part of a virtual rank in a step of a pattern: the virtual ranks that it sends to and receives from, or -1; and
- * whether it sends again in a later step. */
+/* A virtual rank's part in a step of a pattern. to, from: the virtual ranks that it sends to and receives from, or -1.
+ * again: it sends again in a later step. */
 struct hop {
     int to, from, again;
 };

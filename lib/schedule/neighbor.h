@@ -7,7 +7,7 @@
  * The block of virtual rank o must reach the set O(o) of its destinations, without o. In a range of virtual ranks each
  * block has at most one holder, which must deliver it to all of O(o) in the range. At first the range is everything,
  * and o holds its own block. The plan cuts a range into halves A and B. Each virtual rank a of A with blocks for B may
- * have an agent x in B: it sends x all of these in one message, and x becomes their holder in B. Without an agent, a
+ * have an agent x in B. a sends x all of these in one message, and x becomes their holder in B. Without an agent, a
  * sends them to their destinations itself, in the last step. The same happens from B to A; then both halves are ranges.
  * In a range that is not halved any more, holders send to the destinations in the last step.
  *

@@ -25,8 +25,8 @@ static int divisor(int one, int other)
     return one;
 }
 
-/* The most segments of a message inside a node of `size` ranks: those of the rails of the first ranks, which carry the
- * most rails. There are as many such ranks as a message of the pattern has segments. */
+/* The most segments of a message inside a node of `size` ranks: the segments of the first ranks' rails. These ranks
+ * carry the most rails. There are as many such ranks as a message of the pattern has segments. */
 static int64_t most_inside(const struct nodes_levels *levels, int size)
 {
     const int ranks = pici_pattern_widest(levels->inside, size);

@@ -167,8 +167,8 @@ int pici_pattern_widest(const struct schedule_pattern *pattern, int p)
 
 /* ---- all-gather: a reduce-scatter backwards, with sending and receiving exchanged, and mirrored: virtual rank and
  * segment i become -i modulo p. Without the mirror, the second phase of an all-reduce would begin by sending to the
- * other neighbour than the first phase ended with. Its messages would share that link with those of the first phase,
- * and the other link would be idle (measured: a tenth of the time of a dense all-reduce over a network). */
+ * other neighbour than the first phase ended with. Its messages would share that link with the first phase's, and the
+ * other link would be idle. Measured, that costs a tenth of the time of a dense all-reduce over a network. */
 
 static int mirror(int i, int p)
 {

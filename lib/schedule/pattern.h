@@ -23,8 +23,8 @@ struct schedule_pattern {
     void (*run)(struct schedule_run *, int p, int r, int k); /* of reduce-scatter; keep_* are not written */
     int (*alike)(int p, int k);                              /* steps from k on that send alike, or nearly */
     int (*contributions)(int p, int k);                      /* the most that a sum in a message of step k can have */
-    /* Contributions in the sum of the segment that virtual rank r sends in step k of reduce-scatter, if virtual rank i
-     * begins with begin[i + 1] - begin[i] contributions; begin NULL: with one each. */
+    /* Contributions in the sum of the segment that virtual rank r sends in step k of reduce-scatter. Virtual rank i
+     * begins with begin[i + 1] - begin[i] contributions; begin NULL: with one. */
     int (*sum)(const int *begin, int p, int r, int k, int segment);
 };
 

@@ -28,8 +28,7 @@ int pici_schedule_may_gather(const struct schedule *, enum pici_algorithm asked)
 /* Whether it is paired with this number of ranks. */
 int pici_schedule_paired(const struct schedule *, int ranks);
 
-/* 0: the schedule is by node, and there is one node, or one rank per node. Its steps are then those of an earlier
- * row. */
+/* 0: the schedule is by node, and there is one node, or one rank per node. It then has the steps of an earlier row. */
 int pici_schedule_distinct(const struct schedule *, int ranks, int nodes);
 
 #endif

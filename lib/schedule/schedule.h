@@ -7,8 +7,8 @@
  * A call runs through numbered steps, the same number on every rank. In a step a rank sends a list of messages and
  * receives a list of messages; either list may be empty. A message has one peer and a list of segments, which sender
  * and receiver see in the same order. The nth message that a rank sends to a peer is the nth that the peer receives
- * from it, and within a step a rank sends at most one message to each peer. Messages are received in the order of the
- * list, which is the order of summation.
+ * from it. Within a step a rank sends at most one message to each peer. Messages are received in the order of the list,
+ * which is the order of summation.
  *
  * Ranks here are virtual ranks (pici_schedule_order), not the caller's ranks. */
 #ifndef PICI_LIB_SCHEDULE_SCHEDULE_H

@@ -243,7 +243,7 @@ static void tally_sample(struct job *job)
     }
 }
 
-/* Divide a range into bins. Its end becomes that of the last bin. Returns how many there are. */
+/* Divide a range into bins. Its end becomes the end of the last bin. Returns how many there are. */
 static uint64_t set_bins(struct job *job, struct range *range)
 {
     job->low = range->low;

@@ -168,7 +168,7 @@ static enum pici_status begin(struct levels *levels, struct request *request)
     return status;
 }
 
-/* All messages of a step in one direction are posted: begin those of the level that has steps. */
+/* All messages of a step in one direction are posted: begin the messages of the level that has steps. */
 static void step_complete(struct levels *levels, struct step *step)
 {
     const struct pici_transport *transport = &levels->stepping->transport;

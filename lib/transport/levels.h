@@ -7,7 +7,7 @@
 
 #include "pici/transport.h"
 
-/* Fill in a transport over two. Its ranks are those of `outer`. node_of [ranks]: the lowest rank on each rank's node.
+/* Fill in a transport over two. It has the ranks of `outer`. node_of [ranks]: the lowest rank on each rank's node.
  * number [ranks]: a rank's number in `inner`, or -1 for ranks of other nodes. Arrays and structs are copied. At most
  * one of the two has steps. PICI_E_NOMEM: nothing is closed.
  *

@@ -169,7 +169,7 @@ static enum pici_status tell(struct making *making, double seconds)
 
 /* ---- verdicts: the same on all ranks */
 
-/* Whether inner communicators of these sizes can hold each rank of outer exactly once: among the ranks whose inner
+/* Whether inner communicators of these sizes can hold each rank of outer exactly once. Among the ranks whose inner
  * communicator has size s, each number from 0 to s - 1 must occur equally often. All must be of one kind. */
 static enum pici_status check_claims(const struct making *making)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The transport over NCCL. NCCL wants both sides of a message to know its length, and runs the operations of a
+ * The transport over NCCL. NCCL requires both sides of a message to know its length. It runs the operations of a
  * communicator one after the other, in the order in which the rank issued them. So a step k of pici/transport.h is two
  * operations. In its header H(k) a rank sends the length of each of its messages to the receiver, and receives the
  * lengths of those for itself. Its payload P(k) is the messages. An operation is one NCCL group of sends and receives.
@@ -43,9 +43,8 @@
 
 enum { HOST_BYTES = 4096 }; /* of a message in host memory, at most */
 
-/* Steps in flight: H(k) is issued only after step k - LIVE has ended. More would not help a rank that has messages in
- * all steps: it issues P(k) when H(k) has ended, and P(k-2) before that; then H(k+2) is the last header before
- * P(k+1). */
+/* Steps in flight: H(k) is issued only after step k - LIVE has ended. More would not help a rank with messages in all
+ * steps. It issues P(k) when H(k) has ended, and P(k-2) before that; then H(k+2) is the last header before P(k+1). */
 enum { LIVE = 4 };
 
 int pici_nccl_seconds = 60;

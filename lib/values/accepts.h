@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The parameters that codecs accept, and the arrays that they make, for kernels on CPUs and GPUs. The functions are
- * those of struct pici_codec. */
+ * The parameters that codecs accept, and the arrays that they make, for kernels on CPUs and GPUs. They are functions of
+ * struct pici_codec. */
 #ifndef PICI_LIB_VALUES_ACCEPTS_H
 #define PICI_LIB_VALUES_ACCEPTS_H
 

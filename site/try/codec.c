@@ -162,8 +162,8 @@ EXPORT(differs) int differs(void *out, const void *block, size_t size, const voi
     return s == PICI_OK ? memcmp(out, src, bytes) != 0 : s;
 }
 
-/* Of a hybrid or packed block, five numbers for each container: tiles, nonzeros, bytes of positions, bytes of values,
- * and, in the first row, bytes of the header, the directory and padding. */
+/* Five numbers for each container of a hybrid or packed block: tiles, nonzeros, bytes of positions, bytes of values,
+ * and other bytes. The first row has those of the header, the directory and padding. */
 EXPORT(breakdown) int breakdown(double (*rows)[5], const void *block, size_t size)
 {
     struct pici_breakdown of = PICI_BREAKDOWN_INIT;

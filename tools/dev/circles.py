@@ -2,9 +2,9 @@
 """Find circles in who needs whom, among units, inside units and among rooms.
 
 A unit is all files of one folder with one stem: x.c, x.h, x.cu, x.cuh, x.inc, x.py. A header may have several source
-files: x_more.c belongs to the unit of x.h if it includes it and has neither a header of its own nor main(), and if
-there is a source file x.c. Of several such headers it is the one with the longest name. A room is a folder; a file with
-main() is a room of its own, since a program stands above what it is made of.
+files. x_more.c belongs to the unit of x.h if it includes x.h, has neither its own header nor main(), and x.c exists. Of
+several such headers, the longest name wins. A room is a folder; a file with main() is a room of its own, since a
+program stands above what it is made of.
 
 There is an arrow from A to B if
 
@@ -12,13 +12,13 @@ There is an arrow from A to B if
     uses      A uses a function or an object with external linkage that B defines: by a call, or by its address, for
               instance in a table of functions
 
-and a circle is a set of units, or of rooms, each of which reaches all others along arrows of either kind. Inside a
-unit, where all files include its header, what one file uses of another one must not form a circle either. By
+and a circle is a set of units, or of rooms, in which each reaches all others along arrows of either kind. Inside a
+unit, all files include its header, but uses between its files must not form a circle either. By
 tools/dev/check-includes.
 
-The sources are read by a small lexer for C and C++, not by a compiler: all branches of #if count, macros are not
-expanded (what their definitions use, the defining file uses), and definitions are those outside of all braces. Python
-is read by its own parser: all imports count, also those inside functions and those for type checkers only.
+A small lexer for C and C++ reads the sources, not a compiler. All branches of #if count. It does not expand macros: the
+file that defines a macro uses everything in its definition. Definitions are outside of all braces. Python's own parser
+reads Python: all imports count, even inside functions and for type checkers only.
 """
 import ast
 import bisect
@@ -32,7 +32,7 @@ SUFFIXES = (".c", ".h", ".inc", ".cu", ".cuh", ".cc", ".py")
 HEADERS = (".h", ".cuh")
 SEARCH = ["include", "lib", "tools", "."]  # the compiler's search path, after the file's own folder
 
-# What is linked with what. A name that several programs define is looked for in one's own program only.
+# The folders that are linked together. A name that several programs define is resolved only in one's own program.
 LINKED = {
     "include": ["lib"],
     "lib": ["lib"],
@@ -115,7 +115,7 @@ class Source:
             self.unknown.append((line, name))
 
     def tokens(self, root, text):
-        """The tokens without those of directives; what is included, and used by macros, is noted at once."""
+        """The tokens outside of directives. Notes includes, and the names that macros use, at once."""
         starts = [0] + [m.end() for m in re.finditer("\n", text)]
 
         def tokens_of(begin, end):
@@ -167,7 +167,7 @@ class Source:
 
     @staticmethod
     def declares(before):
-        """Whether a name after these two tokens is that of a local variable or a parameter: a type stands before it."""
+        """Whether a name after these two tokens is a local variable or a parameter: a type stands before it."""
         if not before or before[-1].text != "&":
             return bool(before) and (before[-1].text == "*" or (before[-1].name and before[-1].text not in USING))
         return before[0].text == ">" or (before[0].name and before[0].text not in USING)  # a reference of C++
@@ -205,7 +205,7 @@ class Source:
                 if self.initialises(head):
                     head = head + [t._replace(text="{")] + body + [tokens[end - 1]._replace(text="}", name=False)]
                 elif words & TYPES and "(" not in [h.text for h in head]:
-                    head.append(t._replace(text="{}"))  # members; what is declared after them follows
+                    head.append(t._replace(text="{}"))  # members; the declared names follow them
                 else:
                     self.function(head, body, any(hidden))
                     head = []
@@ -438,7 +438,7 @@ class Graph:
     def add_calls(self):
         definers = collections.defaultdict(list)
         for path, source in self.sources.items():
-            for _, template in source.includes:  # one that is told by a macro how to call what it defines
+            for _, template in source.includes:  # a macro may rename a template's definitions
                 if template.endswith(".inc") and template in self.sources:
                     for name in set(self.sources[template].defined) & set(source.alias):
                         definers[source.alias[name]].append(path)

@@ -16,7 +16,7 @@ struct folder_make {
     bool with_list;                       /* write the list too */
     bool restored;                        /* the input is the compressed folder */
     bool in_place;                        /* may replace `out`, even without --force */
-    mode_t mode;                          /* permissions of the new folder; 0: those of `from` */
+    mode_t mode;                          /* permissions of the new folder; 0: as `from` has */
     int (*prepare)(struct folder_make *); /* NULL, or runs after the checks of the output and before the first file; may
                                            * take long */
     int (*make_file)(struct folder_make *, struct folder_file *); /* makes a file; several threads call it at a time */

@@ -67,7 +67,7 @@ static void cut(struct grid *grid, unsigned side)
     grid->cell_columns = upright ? narrow : per;
 }
 
-/* The elements in a line, by order of arrival; those of a line in one cell. */
+/* The elements in a line, in order of arrival; the elements of a line in one cell. */
 static uint64_t line_of(const struct grid *grid)
 {
     return grid->by_column ? grid->rows : grid->columns;

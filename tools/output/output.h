@@ -40,15 +40,15 @@ struct output {
 };
 
 /* path "-": standard output. Writes directly to devices and pipes. A new file gets the permissions of the file that
- * input reads; input may be NULL. Rejects, with TOOL_USAGE: an existing file, unless force is set or the user agrees on
- * a terminal; the file that input reads; an output that this run has committed; and a terminal. */
+ * input reads; input may be NULL. Rejects with TOOL_USAGE: a terminal, the file that input reads, and an output that
+ * this run has committed. Also rejects an existing file, unless force is set or the user agrees on a terminal. */
 int output_open(struct output *output, const char *path, const struct input *input, bool force);
 
 /* The same, with these permissions for a new file. */
 int output_open_as(struct output *output, const char *path, const struct input *input, const struct pici_perms *,
                    bool force);
 
-/* Restrict permissions to those of an open file. */
+/* Restrict permissions to an open file's. */
 int output_perms(struct pici_perms *, const char *path, int fd);
 
 /* Leave holes in place of zeros, if the output is a new regular file and its file system supports holes. Call it before

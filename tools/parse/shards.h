@@ -35,8 +35,8 @@ struct shards {
     char *text; /* owned: the storage of all names */
 };
 
-/* Whether the name is a plain file name: 1 to SHARDS_NAME_MOST bytes of UTF-8, without '/' and hidden characters; not
- * "." or "..", and without the prefix ".pici-" of temporary files. *reason: the fault, in words, or NULL. */
+/* Whether the name is a plain file name: 1 to SHARDS_NAME_MOST bytes of UTF-8, without '/' and hidden characters. It is
+ * not "." or "..", and does not begin with ".pici-" as temporary files do. *reason: the fault, in words, or NULL. */
 bool shards_name_is_plain(const char *name, size_t size, const char **reason);
 
 /* Whether the name is a plain path to a file in a folder or its subfolders: at most SHARDS_NAME_MOST bytes, and plain

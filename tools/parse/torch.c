@@ -385,7 +385,7 @@ static bool walk_container(struct walker *walker, uint32_t number, bool state, i
     return walk_cells(walker, number, state, depth);
 }
 
-/* The function of a call, and its arguments. For _rebuild_from_type_v2, those of the call that it wraps. */
+/* The function of a call, and its arguments. For _rebuild_from_type_v2, the arguments of the call that it wraps. */
 static uint32_t function_of(const struct pickle *pickle, uint32_t node, uint32_t *args)
 {
     const uint32_t function = pickle->nodes[node].is.call.function;

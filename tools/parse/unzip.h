@@ -40,7 +40,7 @@ void unzip_close(struct unzip *unzip);
 /* The limit and the cost of finding the levels of all entries of a file. */
 struct unzip_effort {
     int level;         /* tried first: the last level found; 0: zlib's default */
-    uint64_t spare;    /* bytes left for deflating at several levels at a time, beyond those of one level */
+    uint64_t spare;    /* bytes left for deflating at several levels at a time, in addition to one level's */
     uint64_t deflated; /* bytes deflated so far, at all levels */
 };
 

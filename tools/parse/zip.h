@@ -3,9 +3,9 @@
  * Parses the directory of a zip file as torch.save (.pt) and numpy.savez (.npz) write it, with or without zip64. It
  * finds the bytes of the entries, and whether they are compressed. unzip.h decompresses them.
  *
- * Rejects a file unless: values that a zip file stores twice agree; local headers and data do not overlap; the
- * directory ends at the end records, and only zeros, in the last 64 KiB, follow these; there is one disk; nothing is
- * encrypted; names are unique, relative, and without a component "..". Does not check the CRC-32 of data. */
+ * Enforces these rules. Values that a zip file stores twice agree. Local headers and data do not overlap. The directory
+ * ends at the end records, and only zeros, in the last 64 KiB, follow these. There is one disk, and nothing is
+ * encrypted. Names are unique, relative, and without a component "..". Does not check the CRC-32 of data. */
 #ifndef PICI_TOOLS_PARSE_ZIP_H
 #define PICI_TOOLS_PARSE_ZIP_H
 

@@ -194,7 +194,7 @@ static void reap(struct job *job)
     }
 }
 
-/* Sleeps until a rank ends, a signal arrives, or the next signal is due. Passes signals on, except for those of
+/* Sleeps until a rank ends, a signal arrives, or the next signal is due. Passes signals on, except for signals of
  * terminal keys, which the ranks receive too. */
 static void sleep_and_pass_on(struct job *job)
 {

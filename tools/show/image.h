@@ -17,8 +17,8 @@ struct image *image_new(const char *title, uint64_t tensors, bool in_page);
 /* The maximum of cells in each direction of a panel's grid. */
 unsigned image_side(const struct image *image);
 
-/* Add a panel: a name, and up to three lines about it, each of which may be "". Panels beyond a thousand are only
- * counted. False: no memory. */
+/* Add a panel: a name, and up to three lines about it; each may be "". Panels beyond a thousand are only counted.
+ * False: no memory. */
 enum { IMAGE_LINES = 3 };
 bool image_add(struct image *image, const char *name, const char *const lines[IMAGE_LINES], const struct grid *grid);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Writes JSON (RFC 8259), value by value, with commas and escapes. The caller ends each object and array. key is NULL
- * in an array and at the top level. Errors are those of the FILE. */
+ * in an array and at the top level. Errors are the FILE's. */
 #ifndef PICI_TOOLS_SHOW_JSONOUT_H
 #define PICI_TOOLS_SHOW_JSONOUT_H
 

@@ -89,7 +89,7 @@ static struct measured *begin(struct job *job, const char *name, size_t size, en
     return grid_init(job->report.grid, shape, rank, elements, fortran, side) ? measured : NULL;
 }
 
-/* Counts elements in all ways except those of struct sizes. */
+/* Counts elements in all ways except the ways of struct sizes. */
 static void look(struct job *job, const struct measured *measured, const void *elements, uint64_t count)
 {
     const size_t width = pici_dtype_width(measured->dtype);

@@ -380,7 +380,7 @@ static void list_show(struct inputs *inputs, const struct listing *listing)
     }
 }
 
-/* Adds a delta's counts and removed names to those of a folder. The caller frees total->removed.value. */
+/* Adds a delta's counts and removed names to a folder's. The caller frees total->removed.value. */
 static int add_delta(struct listed_delta *total, const struct listed_delta *delta)
 {
     total->is_delta = total->is_delta || delta->is_delta;
