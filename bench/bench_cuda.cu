@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The codec on a GPU, compared with alternatives: a device-to-device copy, CUB's DeviceSelect of values and of pairs of
- * index and value, cuSPARSE's conversions between dense and CSR or COO, and a dense vector addition. All are measured
- * in one run with events, after a warm-up; the result is the median. Buffers are used in rotation; together they are
- * several times the size of L2. Small deltas have rows where 90% of the elements or more are zeros: there that is the
- * share of the weights that stay as they are.
+ * The codec on a GPU, compared with alternatives. These are a device-to-device copy, CUB's DeviceSelect of values and
+ * of pairs of index and value, cuSPARSE's conversions between dense and CSR or COO, and a dense vector addition. All
+ * are measured in one run with events, after a warm-up; the result is the median. Buffers are used in rotation;
+ * together they are several times the size of L2. Small deltas have rows where 90% of the elements or more are zeros:
+ * there that is the share of unchanged weights.
  *
  * floor: the time to move the least number of bytes at the rate of the copy in the same table. For compress and
  * decompress these are the dense elements and the block, once each; for scatter-add the block, and each touched sector
- * of 32 bytes, read and written. Before anything is timed, blocks are compared with those of a simple two-pass encoder,
- * and decoded. Over the emulator there are no rows of others, and the times mean nothing.
+ * of 32 bytes, read and written. Before timing, it compares blocks with a simple two-pass encoder's, and decodes them.
+ * Over the emulator there are no rows of other libraries, and the times mean nothing.
  *   bench_cuda [--quick] [--json] [--size MIB|KIBK]... [--zeros PERCENT,...] [--times N] [--dtype f32|bf16] */
 #include "cuda_bench.cuh"
 #ifndef PICI_DEVICE_HW
@@ -22,7 +22,7 @@ static uint64_t part_of(double share)
     return (uint64_t)(share * 4294967296.0);
 }
 
-/* A small delta of weights, of which as many stay as they are as `t` says: made, checked and timed. */
+/* Make, check and time a small delta of weights; `t` gives the share of unchanged ones. */
 template <class T, enum pici_dtype DTYPE> static void small_delta_rows(const table &t, uint64_t n, size_t l2)
 {
     const unsigned count = (unsigned)std::min<size_t>(4 * l2 / t.bytes + 1, 64);

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * bench_coll: options (coll.c), the ranks and MPI's collectives (coll_threads.c, coll_sockets.c, coll_mpi.c), a GPU's
- * memory and NCCL's collectives (coll_cuda.c), what they contribute (coll_data.c), measuring (coll_run.c), lossy codecs
- * (coll_values.c), what the model predicts (coll_predict.c), streams (coll_stream.c), tables and records
- * (coll_print.c). */
+ * The parts of bench_coll:
+ *   coll.c                                       options
+ *   coll_threads.c, coll_sockets.c, coll_mpi.c   the ranks, and MPI's collectives
+ *   coll_cuda.c                                  GPU memory, and NCCL's collectives
+ *   coll_data.c                                  the ranks' data
+ *   coll_run.c                                   measuring
+ *   coll_values.c, coll_stream.c                 lossy codecs; streams
+ *   coll_predict.c                               the model's predictions
+ *   coll_print.c                                 tables and records */
 #ifndef PICI_BENCH_COLL_H
 #define PICI_BENCH_COLL_H
 
@@ -102,20 +107,19 @@ enum bench_over { OVER_DEFAULT, OVER_SOCKETS, OVER_LEVELS };
 int world_mpi(enum bench_over, world_body *body, const void *argument);
 #endif
 #ifdef BENCH_CUDA
-/* From now on elements are in a GPU's memory, one for each rank of a node as far as there are, and NCCL's collectives
- * are the peers; and the end of that. Both by all ranks. */
+/* Move elements to GPU memory, and compare with NCCL's collectives. Each rank of a node takes its own GPU, while there
+ * are enough. device_end ends that. All ranks call both. */
 void device_begin(struct world *, const struct settings *);
 void device_end(struct world *);
 #endif
 
-/* ---- what is to be measured */
+/* ---- settings */
 
 struct list {
     int n, v[MAX_LIST];
 };
 
-/* Elements are in a GPU's memory, and pici's messages go over what is right, NCCL for processes and memory for threads;
- * or as is said. */
+/* Elements are in GPU memory. By default, pici's messages go over NCCL for processes, and over memory for threads. */
 enum device_use { DEVICE_NONE, DEVICE_DEFAULT, DEVICE_NCCL, DEVICE_MPI };
 
 /* A lossy codec as it was named. */
@@ -124,27 +128,27 @@ struct bench_values {
     struct pici_values values;
 };
 
-/* Parse a list, at most so many; returns how many there are, 0: it is wrong. */
+/* Parse a list of at most `most` codecs. Returns their number; 0: the list is invalid. */
 int values_parse(struct bench_values *list, int most, char *text);
-/* Add the squares of what n elements are off, and those of the exact ones, to sums. 0: not for this dtype. */
+/* Add the squares of n elements' errors, and the squares of the exact elements, to sums. 0: not for this dtype. */
 int values_differ(enum pici_dtype, const uint8_t *got, const uint8_t *exact, uint64_t n, double sums[2]);
 
 struct settings {
     enum device_use device;
     size_t first, last, step; /* bytes */
     double factor;
-    int by_send; /* bytes are those of a rank's send buffer, not of its larger one */
+    int by_send; /* bytes are of a rank's send buffer, not of its larger one */
     int reps, warmup, check;
     int calls; /* of a repetition, whose time is divided by it */
     int threads;
     int stream;        /* all-reduce of streams, instead of all else; */
     int balance;       /* and of both, without balanced owners and with them */
-    int by_node;       /* print what each node did */
+    int by_node;       /* print each node's work */
     const char *order; /* the only order that takes part, where there are several; or NULL */
     enum pici_dtype dtype;
     enum pici_op op;
     struct list collectives, algorithms, formats, spreads, zeros; /* zeros: 1: half of them are negative */
-    struct list dense; /* algorithms of which a dense run takes part; none: all */
+    struct list dense;                                            /* algorithms with a dense run; none: all */
     int codecs;
     struct bench_values codec[MAX_LIST];
     int sparsities;

@@ -296,7 +296,7 @@ static void release(const struct world *w, struct buffers *b)
     free(b->recv);
 }
 
-/* How fast the GPU copies at least as many bytes as a call has, while those of all ranks copy. */
+/* The GPU's rate of copying at least a call's bytes, while all ranks' GPUs copy. */
 static double measure_copy(struct world *w, struct point *p, const struct buffers *b)
 {
     p->copied = b->send_bytes < b->recv_bytes ? b->send_bytes : b->recv_bytes;

@@ -94,7 +94,7 @@ static inline uint64_t nonzero(enum pici_dtype t, uint64_t r)
     }
 }
 
-/* Fill dst with n elements of which the share density is nonzero:
+/* Fill dst with n elements; the share `density` is nonzero:
  *   uniform    each on its own
  *   clustered  in runs of 32 on average, as rows of an embedding or neighbouring features
  *   block      in aligned blocks of 1024, all or nothing, as in block-sparse training */
@@ -144,7 +144,7 @@ static inline double normal(uint64_t *state)
     return radius * cos(6.283185307179586 * uniform(state));
 }
 
-/* Fill dst with n normally distributed elements, f32 or bf16, of which the fraction zeros is zero. */
+/* Fill dst with n normally distributed elements, f32 or bf16; the fraction `zeros` is zero. */
 static inline void fill_normal(void *dst, size_t n, enum pici_dtype t, double zeros, uint64_t seed)
 {
     uint64_t state = seed;

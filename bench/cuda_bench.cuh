@@ -159,7 +159,7 @@ static void must_equal(const void *a, const void *b, size_t bytes, const char *w
 
 static unsigned times = 21;
 
-/* Median seconds of a call on buffers 0, 1, ... of a rotation. before: of each call, what is not timed; or NULL. */
+/* Median seconds of a call on buffers 0, 1, ... of a rotation. before: called before each call, untimed; or NULL. */
 static double time_of(unsigned sets, size_t bytes, const std::function<void(unsigned)> &call,
                       const std::function<void(unsigned)> &before = NULL)
 {

@@ -7,8 +7,8 @@
  * 2^23 weights: the f32 tensors of FILE over and over, each with 0.1% of noise; without FILE, a Gaussian network
  * without exact zeros. A step is RATE * sign * min(1, |gradient|), with a Gaussian gradient, in f32; then both are
  * rounded. -c: the weights of two raw files of f32 instead, as train --weights writes them. -u: of one thread, measure
- * processor time, on a machine that is busy with other things. -z: beside zstd --patch-from, xdelta3 and bsdiff, as far
- * as they are installed, at the rates that have limits: takes minutes. Exits with status 1 if a limit is missed. */
+ * processor time, on a machine that is busy with other things. -z: compare with zstd --patch-from, xdelta3 and bsdiff,
+ * if installed, at the rates that have limits: takes minutes. Exits with status 1 if a limit is missed. */
 #define _GNU_SOURCE
 #include <getopt.h>
 #include <sys/wait.h>

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Steps of DistributedDataParallel with a large embedding, of which a batch touches few rows: over pici, over gloo with
-sparse gradients, and over gloo with dense ones, in turn. One rank of several.
+"""Steps of DistributedDataParallel with a large embedding; a batch touches few of its rows. Runs over pici, over gloo
+with sparse gradients, and over gloo with dense ones, in turn. One rank of several.
 
     torchrun --nproc_per_node 4 bench/embedding.py                           ranks on this host, over loopback
     bench/net with 4 200mbit bench/net start 4 env GLOO_SOCKET_IFNAME=eth0 PICI_SOCKET_IFNAME=eth0 \\
         python bench/embedding.py                                            hosts (root)
 
 Needs torch 2.14 or later, and the package pici (or PYTHONPATH and PICI_LIBRARY). A step is forward, backward with the
-average of the gradient, and SGD, from a barrier to the last rank's end; medians. Sent is what leaves a host by its
-network interfaces, headers too; over loopback it is not known. The gradients of all ways are compared before.
+average of the gradient, and SGD, from a barrier to the last rank's end; medians. "Sent" counts the bytes that leave a
+host by its network interfaces, headers too; over loopback it is unknown. Before, it compares the gradients of all
+three.
 """
 import argparse
 import os
@@ -40,7 +41,7 @@ def sent_bytes():
 
 
 def batch(o, rank, step):
-    """The rows of a rank, each once: those of o.common are the same on all ranks."""
+    """The rows of a rank, each once: the rows of o.common are the same on all ranks."""
     shared = torch.Generator().manual_seed(step)
     own = torch.Generator().manual_seed(1000003 * (rank + 1) + step)
     count = max(1, round(o.rows * o.touched))

@@ -105,11 +105,11 @@ static const struct limits_seen {
       {0, .70, .78, .60, .49, .38, .10}}},
 };
 
-/* A row has lost speed where its share is less than this part of what was seen. */
+/* A row has lost speed if its share is less than this part of the measured one. */
 #define LIMITS_LOST 0.85
 
-/* What is wanted of a kind of core: the geometric mean of compress and decompress of both formats over
- * limits_sparsity, and of each share that it is at least `least`, if that is not 0. */
+/* The goals of a kind of core: the geometric mean of compress and decompress of both formats over limits_sparsity. If
+ * `least` is not 0, each share must be at least `least`. */
 static const struct limits_wanted {
     enum core core;
     const char *isa;
@@ -168,7 +168,7 @@ static inline double limits_last(enum core core, const char *isa, enum pici_dtyp
     return 0;
 }
 
-/* What is wanted of an ISA on this kind of core, or NULL. */
+/* The goals of an ISA on this kind of core, or NULL. */
 static inline const struct limits_wanted *limits_goal(enum core core, const char *isa, enum pici_dtype dtype)
 {
     for (size_t i = 0; i < COUNT_OF(limits_wanted); i++)

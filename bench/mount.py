@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reads of a file that picitool mount shows, beside the plain file: in order and at random, cold and warm.
+"""Compare reads of a file that picitool mount shows with reads of the plain file: in order and at random, cold and
+warm.
 
     python bench/mount.py [--mib 128] [--threads 2] [--cache BYTES] [--picitool build/picitool] [--dir DIR]
 
-Prints MB/s of reading a file of bf16 weights in order, by pieces of 1 MiB, and microseconds for a read of 4 KiB at
-random, each as the median of --reps. Cold: the mount is new, and the kernel is asked to forget both files' pages
-(posix_fadvise); the disk's own cache is what it is. Warm: the same once more. With --cache, which is passed on, as
-8M: the kernel is also asked to forget the pages of the mounted file before it is warm, so that picitool answers from
-what its cache holds. Needs NumPy and /dev/fuse.
+Reads a file of bf16 weights. Prints MB/s of reading it in order, in pieces of 1 MiB, and microseconds for a random read
+of 4 KiB: medians of --reps. Cold: the mount is new, and the kernel drops both files' pages (posix_fadvise); the disk
+keeps its own cache. Warm: the same once more. picitool mount gets --cache BYTES, such as 8M. With it, the kernel also
+drops the mounted file's pages before the warm run, so that picitool answers from its cache. Needs NumPy and /dev/fuse.
 """
 import argparse
 import os

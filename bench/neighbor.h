@@ -119,8 +119,8 @@ static inline int bench_graph(struct bench_graph *g, int n, const char *what)
     return 1;
 }
 
-/* The predicted seconds of a call by default, as the library predicts them: in slices of 64 KiB at the least and 1 MiB
- * at the most, and 4 if that is between. widest: blocks of the longest message; if not known, of this position's. */
+/* The seconds of a call that the library predicts by default. Slices have at least 64 KiB and at most 1 MiB; there are
+ * 4 if that is between. widest: blocks of the longest message; if not known, of this position's. */
 static inline double bench_seconds(const struct neighbor_route *r, double bytes, uint64_t widest,
                                    const double bandwidth[2])
 {
@@ -143,10 +143,10 @@ static inline void bench_even_nodes(struct schedule_nodes *nodes, int n, int per
 /* ---- common neighbours
  *
  * Groups of k consecutive ranks. In phase 0 the members of a group send each other their blocks. In phase 1 a rank
- * outside of the group that wants blocks of several members gets all of these from one of them, in turn; a block that
- * no other member's receiver wants goes directly. */
+ * outside of the group that needs blocks of several members gets all of them from one member, in turn. A block that no
+ * other member's receiver needs goes directly. */
 
-/* Tell of each message: from, to, and the first of `count` blocks in `blocks`. */
+/* Called for each message: from, to, and the first of `count` blocks in `blocks`. */
 typedef void bench_message(void *context, int phase, int from, int to, const int *blocks, int count);
 
 static inline void bench_common(const struct bench_graph *g, int k, bench_message *tell, void *context)

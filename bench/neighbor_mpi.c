@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Neighbourhood all-gathers under mpirun, beside MPI_Neighbor_allgather of the MPI at hand and the common-neighbour
- * algorithm (in groups of 2, 4 and 8): medians of interleaved calls, where the slowest rank counts; and the model.
+ * Compare neighbourhood all-gathers under mpirun with the MPI's own MPI_Neighbor_allgather, the common-neighbour
+ * algorithm (in groups of 2, 4 and 8), and the model. Times are medians of interleaved calls; the slowest rank counts.
  *     neighbor_mpi [-b BYTES] [-z PERCENT,...] [-r TIMES] [-p PER_NODE] [-l LINK] GRAPH...
  * GRAPH: as of bench_neighbor. PER_NODE: consecutive ranks per node; 0: as MPI says. LINK: bytes per second of a
  * node's link, for the model and for AUTO. Each route's time is also shown relative to the time that the busiest

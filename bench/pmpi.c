@@ -3,11 +3,12 @@
  * Seconds of MPI collectives in a program without pici calls. bench/pmpi runs it with and without the preloaded
  * library.
  *   mpirun -n 4 bench_pmpi FUNCTION DENSITY,... BYTES,...
- * FUNCTION: allreduce, reduce_scatter (with equal counts), reduce_scatter_block, allgather, or neighbor_allgather, in
- * which each rank is a neighbour of all others; or communicator: how much longer the second all-reduce of a new
- * communicator takes than the third. With the preloaded library that is the time to make pici's. BYTES: of the vector
- * of all ranks, of floats, of which each rank has a fraction DENSITY that is not zero, at positions of its own. A line
- * for each: function, density, bytes, seconds of the slowest rank, the median of some calls. */
+ * FUNCTION: allreduce, reduce_scatter (with equal counts), reduce_scatter_block, allgather, neighbor_allgather or
+ * communicator. In neighbor_allgather each rank is a neighbour of all others. communicator: the additional time of a
+ * new communicator's second all-reduce, compared with the third. With the preloaded library that is the time to make
+ * pici's. BYTES: of the vector of all ranks. Its elements are floats; on each rank a fraction DENSITY is nonzero, at
+ * positions of its own. Prints a line for each: function, density, bytes, seconds of the slowest rank, the median of
+ * some calls. */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -46,7 +47,7 @@ static long fill(float *x, long n, double density)
     return some;
 }
 
-/* The time of a new communicator's second call beyond that of its third. */
+/* The additional time of a new communicator's second call, compared with its third. */
 static double second_call(const float *in, float *out, int n)
 {
     MPI_Comm comm;

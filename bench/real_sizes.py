@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Print how long the blocks of real tensors are in each format, as multiples of the entropy bound.
+"""Print the length of the blocks of real tensors in each format, as multiples of the entropy bound.
 
 usage: bench/real_sizes.py [--picitool PROGRAM] [--json] [FILE...]
-       bench/real_sizes.py --packed: what packed blocks of floats take of the dense bytes; needs NumPy
+       bench/real_sizes.py --packed: the size of packed blocks of floats, relative to the dense bytes; needs NumPy
 
-FILE: .npy, .safetensors or .pici; by default those of ../shared/data/nn, of pruned networks, gradients and activations.
-The bound is the values and the bits that positions drawn at random need; where nonzeros stand together, hybrid can be
-below it. "auto" is each chunk in its smallest format.
+FILE: .npy, .safetensors or .pici; by default the files in ../shared/data/nn, of pruned networks, gradients and
+activations. The bound is the values and the bits that positions drawn at random need; where nonzeros stand together,
+hybrid can be below it. "auto" is each chunk in its smallest format.
 """
 import argparse
 import json
@@ -46,7 +46,7 @@ def rounded(np, x, name):
 
 
 def f32_tensors(np, path):
-    """Those of a .safetensors file."""
+    """The f32 tensors of a .safetensors file."""
     raw = path.read_bytes()
     n = 8 + int.from_bytes(raw[:8], "little")
     tensors = [t for name, t in json.loads(raw[8:n]).items() if name != "__metadata__" and t["dtype"] == "F32"]

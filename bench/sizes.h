@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * How long blocks are, beside what no format that stores values as they are can do without where positions are random:
- * the values, and the entropy of which elements are nonzero and of which zeros are negative. Sizes are exact: one run
- * says all, on any host. */
+ * Compare the length of blocks with a lower bound for formats that store values unchanged, if positions are random. The
+ * bound is the values, and the entropy of the positions of nonzeros and of negative zeros. Sizes are exact: one run
+ * suffices, on any host. */
 #ifndef PICI_BENCH_SIZES_H
 #define PICI_BENCH_SIZES_H
 

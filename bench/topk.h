@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * pici_topk with a residual beside memcpy, beside a pass that reads the gradient, and beside one that does no more than
- * a selection must: read the gradient, read and write the residual, write the output. The gradient is random floats
- * whose exponents are geometrically distributed; the residual is what a few steps leave. */
+ * Compare pici_topk with a residual to memcpy, to a pass that reads the gradient, and to the minimal pass of a
+ * selection. That pass reads the gradient, reads and writes the residual, and writes the output. The gradient is random
+ * floats with geometrically distributed exponents; the residual comes from a few steps. */
 #ifndef PICI_BENCH_TOPK_H
 #define PICI_BENCH_TOPK_H
 

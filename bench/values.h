@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Lossy codecs beside memcpy of the elements: quantizing what a message sends, and dequantizing it. The elements are
- * random floats whose exponents are geometrically distributed; those of zfp are a wave, since it is for smooth
- * fields. */
+ * Compare lossy codecs with memcpy of the elements: quantizing the elements of a message, and dequantizing them. The
+ * elements are random floats with geometrically distributed exponents. zfp, which is for smooth fields, gets a wave. */
 #ifndef PICI_BENCH_VALUES_H
 #define PICI_BENCH_VALUES_H
 
@@ -21,7 +20,7 @@ struct values_bench {
     struct values values;
 };
 
-/* What is measured: seconds of each, of one codec with one table of kernels. */
+/* Measured seconds of one codec with one table of kernels. */
 struct values_time {
     double copy, quantize, dequantize;
 };

@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a step of training takes on its way to the servers, in bytes for each weight that changed, by encoding.
+"""Bytes of a training step's message to the servers, per changed weight, by encoding.
 
 usage: bench/weight_encodings.py [--weights N] [--json] [--svg FILE]
        bench/weight_encodings.py [--weights N] --speed
 
-Normally distributed f32 weights; a step moves each by about the rate, as Adam does. Both are rounded to bf16; to f8e4m3
-with a scale for each block of 128 x 128; and to e2m1, two in a byte, with a scale for each 32 (MXFP4, powers of two) or
-16 (NVFP4, f8e4m3). Scales themselves are not counted. "bound" is the entropy of what each weight becomes given its old
-value. Encodings of others are written from their public descriptions, for their sizes alone:
+Normally distributed f32 weights; a step moves each by about the rate, as Adam does. Both are rounded to bf16, to
+f8e4m3, and to e2m1. f8e4m3 has a scale for each block of 128 x 128. e2m1 has two elements in a byte, with a scale for
+each 32 (MXFP4, powers of two) or 16 (NVFP4, f8e4m3). Scales are not counted. "bound" is the entropy of each new weight
+given its old value. Other projects' encodings are written here from their public descriptions, only for their sizes:
     index    vLLM's sparse_nccl, TRL, verl, vime: a position of 4 bytes and the new value
     gaps     verl: the same with gaps of 3 bytes
     nemo     NeMo-RL: gaps of 2 bytes and the XOR of old and new values, both by zstd -1
     slime    slime: the XOR of all bytes, by zstd -1
     patch    zstd -19 --patch-from
-Of e2m1 a position is that of a byte. Needs NumPy, zstd and pici. --svg: bytes a step for a million weights, as a
-picture. --speed: instead, how fast small deltas are made and applied, in GB/s of dense bytes: processor time of one
-thread, the best of 5, beside a copy.
+A position of e2m1 is a byte's. Needs NumPy, zstd and pici. --svg: bytes a step for a million weights, as a picture.
+--speed: instead, how fast small deltas are made and applied, in GB/s of dense bytes: processor time of one thread, the
+best of 5, beside a copy.
 """
 import argparse
 import importlib.machinery

@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""How long a step's weights take from a trainer to a server over a link of a known speed: small deltas, positions
-(int32) with values, and all weights, each over the sockets of pici.vllm.
+"""The time of a step's weights from a trainer to a server, over a link of a known speed and the sockets of pici.vllm.
+Compares small deltas, positions (int32) with values, and all weights.
 
     bench/net with 2 200mbit python3 bench/weight_link.py [--weights 160e6] [--rates 1e-6 3e-6 1e-5] [--json]
 
 Two processes, on two of bench/net's hosts. bf16 weights, random; a step moves each weight of an f32 copy by about the
-rate, as Adam does. The server is what pici.vllm has without vLLM: it checks all hashes and has the new weights in the
-host's memory. To load them into a model comes after, and is the same for all three; bench/weight_sync.py measures it.
-Needs torch.
-Seconds: diff, what the trainer does to make what it sends; send, until the server has the bytes; apply, until it has
-the weights; and all of it, from the step's end to the server's answer. Beside each the bytes that were sent. Small
-deltas are sent and checked while others are made: send and apply are what is left of that.
+rate, as Adam does. The server is pici.vllm's without vLLM: it checks all hashes and puts the new weights in host
+memory. Loading them into a model takes the same time for all three; bench/weight_sync.py measures it. Needs torch.
+Columns in seconds. diff: the trainer makes its message. send: until the server has the bytes. apply: until it has the
+weights. all: from the step's end to the server's answer. Then the sent bytes. Small deltas are sent and checked while
+others are being made: send and apply are only the rest of these times.
 """
 import argparse
 import json
@@ -53,7 +52,7 @@ def state(bits):
 
 
 def listening(host, port):
-    """A connection of the server, for what is sent beside pici's own."""
+    """A connection of the server, for messages other than pici's own."""
     import socket
 
     listener = socket.create_server((host, port))

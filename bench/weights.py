@@ -4,15 +4,16 @@
 
 usage: bench/weights.py [--memory BYTES] [--files BYTES] [--rates MB,...] [--folder FOLDER] [--reps N] [--json]
 
-The weights are those of ../shared/data/nn, rounded to bf16 and repeated; without that folder, normally distributed.
-Repeated weights are alike only at distances that no compressor here sees, but lmz's deduplication, which is off.
---memory: length and GB/s of dense bytes, one thread each, processor time, medians, beside a copy. lmz works on files,
+The weights come from ../shared/data/nn, rounded to bf16 and repeated; without that folder, they are normally
+distributed. Repeated weights are alike only at distances that no compressor here sees, but lmz's deduplication, which
+is off. --memory: length and GB/s of dense bytes, one thread each, processor time, medians, beside a copy. lmz works on
+files,
     in /dev/shm.
 --files: bytes, seconds to write and to sync, seconds from a cold page cache to a dict of arrays. All cores.
---rates: in place of --files, seconds from a cold page cache to a dict of tensors of torch, if the disk gives so many
-    MB/s (1e6 bytes; 0: as it is): the kernel holds this process back (cgroup v1, blkio; root). Tensors that
-    safetensors maps are touched, a byte a page.
-What is not installed is skipped by name.
+--rates: instead of --files, seconds from a cold page cache to a dict of torch tensors, on a disk limited to this many
+    MB/s (1e6 bytes; 0: no limit). The kernel limits this process (cgroup v1, blkio; root). Reads a byte of each page of
+    tensors that safetensors maps.
+Names the compressors that are not installed, and skips them.
 """
 import argparse
 import json

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Examples of texts, made up, in LIBSVM's format: features are words, and how often a word is met follows Zipf's law.
+"""Made-up examples of texts in LIBSVM's format: features are words, and the frequency of words follows Zipf's law.
 
 bench/zipf.py FEATURES PER_ROW ROWS >FILE
 
-Gradients of linear models over them are as sparse as those of real texts: a step changes the weights of frequent words
-on all ranks, and of most words on none.
+Gradients of linear models over them are as sparse as gradients over real texts. A step changes the weights of frequent
+words on all ranks, and of most words on none.
 """
 
 import random

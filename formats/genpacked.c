@@ -97,11 +97,10 @@ static void put_cases(void)
 
 /* ---- packed-verify.txt ---- */
 
-/* Blocks that are changed: 128 elements of bf16, one of which has an exponent of its own; the parts begin at 64
- * (record: occupancy, two bytes of descriptor at 68, run descriptor at 70, padding at 75), 80 (high), 208 (planes), 224
- * (table, one literal, padding to 232). 100 elements of f16: 4 + 2 + 5 + 5, then at 80 low, 180 padding, 184 high,
- * 232 planes, 248 table. 100 elements of f8e5m2, any bits: a raw run of 104 bytes at 80. 200 elements of f32 with
- * three planes and second planes. */
+/* Blocks to change. 128 elements of bf16; one has its own exponent. The record begins at 64: occupancy, two bytes of
+ * descriptor at 68, run descriptor at 70, padding at 75. Then 80 high, 208 planes, 224 table, one literal, padding to
+ * 232. 100 elements of f16: 4 + 2 + 5 + 5, then at 80 low, 180 padding, 184 high, 232 planes, 248 table. 100 elements
+ * of f8e5m2, any bits: a raw run of 104 bytes at 80. 200 elements of f32 with three planes and second planes. */
 enum base { B, H, R, S };
 
 static uint8_t *make_base(size_t *len, enum base base)

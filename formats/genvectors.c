@@ -165,7 +165,7 @@ static void put_signs(void)
         {"one", REF_F64, 4096, 0, 0, 1, 4096, EARLIER},
         {"all-but-one", REF_F64, 4096, 0, 0, 4095, 4096, SEALED},
         {"three", REF_F64, 4096, 0, 0, 1, 1500, 0},
-        /* m at which k changes: 31 * m = 12 * z for k = 1, and one more; 206 * m = 12 * z for k = 4, and one more */
+        /* m at which k changes, and one more. k = 1: 31 * m = 12 * z. k = 4: 206 * m = 12 * z */
         {"k-1", REF_F8E5M2, 310, 0, 0, 12, 31, 0},
         {"k-0", REF_F8E5M2, 311, 0, 0, 12, 31, 0},
         {"k-4", REF_F8E4M3, 206, 0, 0, 6, 103, 0},
@@ -300,24 +300,24 @@ static void put_roundtrips(void)
  *   C    index 48, padding 68, values 80, end 90
  *   W    positions of 64 bits: 48, values 64, end 68
  *   H    directory 48, records from 64. Record 0 at 64: occupancy, descriptors 3 at 68 and 0x90 at 69, its second byte
- *        70, 12-bit offsets of tile 0 at 71, counts of tile 2 at 76 and its offsets at 92, values 132 (tile 2's 138),
- *        padding 218. Record 1 at 220, of tile 32, which has 300 elements: descriptor 224, offsets 225, values 228,
- *        end 232
+ *        70. 12-bit offsets of tile 0 at 71, counts of tile 2 at 76 and its offsets at 92. Values 132 (tile 2's 138),
+ *        padding 218. Record 1 at 220, of tile 32, which has 300 elements: descriptor 224, offsets 225, values 228, end
+ *        232
  *   B    record 64; descriptors 68 (bitvector), 69 (raw, of 600 elements), 70 and 71; bits 72, values 584 and 1949,
  *        padding 2549, end 2552
  *   R    record 64, descriptor 68, bits (of 4000 elements) 70, values 582, padding 882, end 884
  *   Q    record 64, descriptor 68, offsets 69, padding 75, values 76, padding 92, end 96
- *   S    keeps signs: record 64, descriptors 68 and 69, second bytes 70 and 71, sign descriptors 72 (m = 81, k = 5,
- *        u = 164) and (tile 1's, of 300 elements; m = 149, k = 0, u = 299) 76, offsets 80 and 85, unary 87, remainders
- *        108, unary of tile 1 159, padding 197, values 200 and (tile 1's) 212, end 216
+ *   S    keeps signs: record 64, descriptors 68 and 69, second bytes 70 and 71. Sign descriptors 72 (m = 81, k = 5, u =
+ *        164) and 76 (tile 1's, of 300 elements; m = 149, k = 0, u = 299). Offsets 80 and 85, unary 87, remainders 108,
+ *        unary of tile 1 159. Padding 197, values 200 and (tile 1's) 212, end 216
  *   A    all zeros negative: record 64, descriptor 68, second byte 69, sign descriptor 70, padding 74, end 80
  *   L    A of two elements
- *   Z    tile 0 as in A: record 64, descriptors 68 and (tile 1's, which does not keep signs) 69, second byte 70, sign
+ *   Z    tile 0 as in A: record 64, descriptors 68 and (tile 1's, which does not keep signs) 69, second byte 70. Sign
  *        descriptor 71, offset of tile 1 75, its value 80, padding 88, end 96
  *   O    keeps signs, offsets8: record 64, descriptor 68, second byte 69, sign descriptor 70 (flip 1, m = 2008, k = 0,
- *        u = 4055), counts 74, offsets 90, unary 130, padding 637, values 638, padding 718, end 720
- *   X    keeps signs, bitvector: record 64, descriptor 68, second byte 69, sign descriptor 70 (as many negative as
- *        not: m = 1898, k = 0, u = 3796), bits 74, unary 586, values 1061, padding 1361, end 1364
+ *        u = 4055). Counts 74, offsets 90, unary 130, padding 637, values 638, padding 718, end 720
+ *   X    keeps signs, bitvector: record 64, descriptor 68, second byte 69, sign descriptor 70 (as many negative as not:
+ *        m = 1898, k = 0, u = 3796). Bits 74, unary 586, values 1061, padding 1361, end 1364
  *   ED, EP, EC, EH    no elements */
 enum base { D, P, C, W, H, B, R, Q, S, A, L, Z, O, X, ED, EP, EC, EH, BASES };
 

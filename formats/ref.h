@@ -37,7 +37,7 @@ uint8_t *ref_encode_packed(size_t *len, const void *src, uint64_t n, unsigned dt
  * unchanged. */
 enum ref_status ref_decode(void *dst, uint64_t n, const uint8_t *block, size_t len);
 
-/* Verify, then add to n elements at dst (host order). The errors are those of ref_decode. */
+/* Verify, then add to n elements at dst (host order). The errors are ref_decode's. */
 enum ref_status ref_scatter_add(void *dst, uint64_t n, const uint8_t *block, size_t len);
 
 /* The same for a reader that does not check the rule `choice` of packed. */

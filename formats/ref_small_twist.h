@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Mistakes that the reference codec of small deltas makes when it is told to, for tests of what must be refused. */
+ * Mistakes that the reference codec of small deltas makes on request, for tests of decoders. */
 #ifndef PICI_FORMATS_REF_SMALL_TWIST_H
 #define PICI_FORMATS_REF_SMALL_TWIST_H
 
-/* What a context chunk may get wrong, so that it decodes and yet breaks the rule "recount": a number that is one more
- * than it should be (of the first class that has it), or another frequent mantissa. */
+/* Mistakes of a context chunk that still decodes, but breaks the rule "recount". A number is one too large (of the
+ * first class that has it), or the frequent mantissa is another. */
 enum ref_small_twist {
     REF_TWIST_NONE,
     REF_TWIST_LOW,

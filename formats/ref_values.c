@@ -10,7 +10,7 @@ struct real {
 };
 
 struct kind {
-    int mantissa, bias, top; /* bits of the mantissa; the largest exponent, which is that of infinity */
+    int mantissa, bias, top; /* bits of the mantissa; the largest exponent, which infinity has */
     unsigned width;
 };
 

@@ -36,8 +36,8 @@ void ref_values_counts(uint64_t count[REF_VALUES_ARRAYS], unsigned width[REF_VAL
 /* Cast and qsgd: the arrays of n elements at src. */
 void ref_values_quantize(void *const out[REF_VALUES_ARRAYS], const struct ref_values *, const void *src, uint64_t n);
 
-/* n elements from arrays of count[] elements. REF_E_CORRUPT if a rule is broken. Of zfp, units that are streams are
- * left as dst has them: what is in a stream is for libzfp to say. */
+/* n elements from arrays of count[] elements. REF_E_CORRUPT if a rule is broken. For zfp, leaves units that are streams
+ * unchanged in dst: only libzfp can decode a stream. */
 enum ref_status ref_values_dequantize(void *dst, const struct ref_values *, const void *const in[REF_VALUES_ARRAYS],
                                       const uint64_t count[REF_VALUES_ARRAYS], uint64_t n);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Coded messages, in a call of two ranks with a lossy codec. The input:
- *   byte 0    bits 0 to 2: codec and its parameters; bits 3, 4: the collective; bit 5: by doubling, not split; bit 6:
- *             the messages are this rank's own, with edits; bit 7: blocks have a checksum
+ *   byte 0    Bits 0 to 2: codec and its parameters. Bits 3, 4: the collective. Bit 5: by doubling, not split. Bit 6:
+ *             the messages are this rank's own, with edits. Bit 7: blocks have a checksum
  *   byte 1    elements, times 5
  *   the rest  the message behind its prefix; with bit 6 the edits: an offset and a byte to write there, each
  * The peer agrees to this rank's call, and sends the message wherever a data message is due. The call must end with

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Messages that a rank receives in the agreement rounds. The input:
- *   byte 0    bit 0: the status agreement, not the call agreement; bit 1: the word gets the right hash; bit 2: the
- *             message is what this rank itself has sent in the round, with edits; bits 3, 4: 2 to 5 ranks; bits 5, 6:
- *             the call is an all_reduce, a broadcast from rank 1, an all_gatherv, or an all_reduce of balanced owners
+ *   byte 0    Bit 0: the status agreement, not the call agreement. Bit 1: the word gets the right hash. Bit 2: the
+ *             message is this rank's own message of the round, with edits. Bits 3, 4: 2 to 5 ranks. Bits 5, 6: the call
+ *             is an all_reduce, a broadcast from rank 1, an all_gatherv, or an all_reduce of balanced owners
  *   the rest  the message; with bit 2 the edits: an offset and a byte to write there, each
  *
  * A rank makes a call and receives the message from each peer in every round. With 2 or 4 ranks, its data travel

@@ -2,13 +2,13 @@
  *
  * The message path of neighbourhood all-gathers. Position 0 of four runs a call over a transport that takes other
  * ranks' messages from the input, and drops sent messages.
- *   byte 0    bits 0 to 3: dtype; bit 4: all_gatherv; bit 5: halving, else direct; bit 6: with the status agreement;
- *             bit 7: with a lossy codec, byte 1 modulo 3, if it has the dtype
+ *   byte 0    Bits 0 to 3: dtype. Bit 4: all_gatherv. Bit 5: halving, else direct. Bit 6: with the status agreement.
+ *             Bit 7: with a lossy codec, byte 1 modulo 3, if it has the dtype
  *   byte 1    the graph: a seed of its edges
  *   byte 2    elements of a contribution, in units of 37
- *   the rest  messages, in the order in which they are received: 2 bytes, of which bits 0 to 14 are the length and bit
- *             15 says that the prefix is as it should be; then the message
- * Whatever comes, the call ends. After PICI_OK every slot was written by a block that pici_decompress takes, or by
+ *   the rest  messages, in the order in which they are received: 2 bytes, then the message. Of the 2 bytes, bits 0 to
+ *             14 are the length; bit 15: the prefix is valid. The call must end for any input. After PICI_OK every slot
+ *             was written by a block that pici_decompress takes, or by
  * arrays that the codec takes. */
 #include <stdint.h>
 #include <stdlib.h>

@@ -2,10 +2,10 @@
  *
  * A block that reaches the receiver of a call with streams. The input:
  *   byte 0    dtype
- *   byte 1    bits 2, 3: the format that a block is made in, of the pattern that follows; then it is changed as the
- *             rest says, an offset of two bytes and a byte each. Bit 4: the rest is the block itself
+ *   byte 1    Bits 2, 3: the format of a block made from the pattern that follows. The rest is edits of the block: an
+ *             offset of two bytes and a byte each. Bit 4: the rest is the block itself
  *   byte 2, 3 elements
- *   byte 4    every how many elements one is not zero
+ *   byte 4    the distance of nonzero elements
  * The receiver reads the block as a list, and adds it to a list. If the dense decoder rejects it, both must reject
  * it. Otherwise the elements must be the same. */
 #include <stdint.h>

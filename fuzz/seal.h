@@ -25,7 +25,7 @@ static inline void store(uint8_t *p, uint64_t v)
 
 enum { RECORDS = 512 };
 
-/* The entry at body of the index, if it is that of the table at h, gets the table's body, if that is of its length. */
+/* The entry at body of the index, if it describes the table at h, gets the table's body, if that has its length. */
 static inline void repeat_table(uint8_t *entry, size_t room, const uint8_t *h)
 {
     const uint64_t n = load(h + 8);

@@ -58,8 +58,8 @@ $(CUDA_TESTS): $(CUDADIR)/%: $(CUDADIR)/obj/tests/gpu/%.o $(BUILD)/obj/testing.a
 check-cuda:
 	@MAKE='$(MAKE)' BUILD='$(BUILD)' CC='$(CC)' NVCC='$(NVCC)' CUDADIR='$(CUDADIR)' tests/gpu/run
 
-# A folder with all that check-cuda runs on a GPU, for a machine that has one and nothing else of this: made where there
-# is nvcc, for one kind of GPU, without zstd and MPI.
+# A folder with all that check-cuda runs on a GPU, for a machine with a GPU and without the rest of this tree. It is
+# made where nvcc is, for one kind of GPU, without zstd and MPI.
 GPU_ARCH = 90
 GPU_KIT = $(BUILD)/gpu-kit
 gpu-kit:

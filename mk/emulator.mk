@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# The sources for GPUs compiled as C++, over an emulator of thread blocks, of the CUDA runtime and of NCCL
-# (tests/gpu/emu), wherever there is a C++ compiler: tests/gpu/cuda_*.cu and emu_*.cc, $(BUILD)/emu_*.
+# The GPU sources compiled as C++, over an emulator of thread blocks, the CUDA runtime and NCCL (tests/gpu/emu). Needs
+# only a C++ compiler: tests/gpu/cuda_*.cu and emu_*.cc, $(BUILD)/emu_*.
 
 EMU_DIR = $(BUILD)/obj/emu
 EMU_SELF := self streams

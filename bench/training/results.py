@@ -55,7 +55,7 @@ def until(record):
 
 
 def length(record):
-    """How long a run was to train, whatever the level, in words; None: to the level."""
+    """The fixed length of a run, in words; None: it trained to the level."""
     if record["steps_asked"]:
         return f"{record['steps_asked']} steps"
     return record["epochs"] and f"{record['epochs']} epochs"
@@ -68,7 +68,7 @@ def spread(values, form):
 
 
 def at_the_end(runs):
-    """Of runs of a fixed length: what was right then, the loss, the seconds, those of CPU, and what a host sent."""
+    """For runs of a fixed length: accuracy, loss, seconds, CPU seconds, and the bytes that a host sent."""
     if not all(r["finished"] for r in runs):
         yield f"not in {runs[0]['cap']:g} s"
         yield from ("–", "–", "–", "–")

@@ -2,11 +2,11 @@
 """One rank of one training run; bench/training/run starts them. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are as
 torchrun sets them. Rank 0 appends a line of JSON to --json.
 
-A run ends when the fraction of the test data that are right reaches --level, or their loss falls to --loss, or with
---epochs or --steps after so many instead; or else after --cap seconds of training. The clock runs while all ranks
-train, the first step with its connections included, and stands still while they look at the test data: with
-pici.torch.Outer after outer steps, when all have the same weights. The bytes are those that leave by the network
-interface, headers and acknowledgements included; without one (on loopback) there are none.
+A run ends when the fraction of right test data reaches --level, or when their loss falls to --loss. With --epochs or
+--steps it ends after so many instead. It always ends after --cap seconds of training. The clock runs while all ranks
+train, including the first step with its connections. It stops while they evaluate the test data. With pici.torch.Outer
+they do that after outer steps, when all have the same weights. Bytes are counted as they leave by the network
+interface, including headers and acknowledgements; on loopback there are none.
 """
 import argparse
 import inspect
