@@ -2,8 +2,8 @@
  *
  * Links with a delay, for bench/net on kernels without tc's netem: each packet of a host arrives MS milliseconds after
  * the host sent it.
- *   net_delay MS HOST...     HOST: a network namespace of `ip netns` with a TUN device eth0. The last byte of a packet's
- *                            IPv4 destination is its host's number, from 1 on, in this order.
+ *   net_delay MS HOST...     HOST: a network namespace of `ip netns` with a TUN device eth0. The last byte of a
+ *                            packet's IPv4 destination is its host's number, from 1 on, in this order.
  * One process reads the packets of all hosts and keeps them in one queue, because all wait equally long. A packet that
  * finds the queue full is dropped, as a switch would. Runs until a signal ends it. Linux, root. */
 #define _GNU_SOURCE
@@ -26,7 +26,7 @@ enum {
     QUEUE = 128 << 20, /* of packets that wait: 1 Gbit/s of eight hosts for 100 ms, bytes */
     HEADER = 20,
     TO = 16,     /* an IPv4 header's length; where in it the destination is */
-    AT_ONCE = 64 /* packets of one host that are read before those of the next */
+    AT_ONCE = 64 /* packets to read from one host before the next */
 };
 
 /* One packet of the queue. Its bytes follow, and fill whole units of 16 bytes. */
@@ -109,7 +109,7 @@ static void take(int fd, int hosts, long long delay)
     }
 }
 
-/* Deliver what is due. Returns the nanoseconds until the next packet is, -1 without one. */
+/* Deliver the packets that are due. Returns the nanoseconds until the next packet is, -1 without one. */
 static long long deliver(const int fd[])
 {
     while (used) {

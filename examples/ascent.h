@@ -19,7 +19,7 @@ struct ascent {
     float *all;                 /* [ranks * examples] changes of all ranks */
     uint32_t *index;            /* [examples] those that a step changes, */
     float *value;               /* [examples] and by how much */
-    float *local;               /* [n] weights as this rank sees them in a step; between steps those of all */
+    float *local;               /* [n] this rank's view of the weights in a step; between steps all ranks' weights */
     struct pici_stream_out sum; /* changes of all ranks, as a stream */
 };
 

@@ -116,8 +116,8 @@ static double learn(float *g, const float *w, const float *x, int label, float r
 
 /* ---- the largest 1% */
 
-/* Subtract a gradient [PARAMS] from what is pending; keep the largest 1% of that in place of the gradient, and the rest
- * in pending. Returns how many were kept. */
+/* Subtract a gradient [PARAMS] from pending. Replace the gradient by the largest 1% of the result, and keep the rest in
+ * pending. Returns the number of kept elements. */
 static uint64_t keep_largest(float *gradient, float *pending)
 {
     struct pici_topk_opts opts = PICI_TOPK_OPTS_INIT;

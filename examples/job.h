@@ -26,7 +26,7 @@ struct contestant {
     enum loss loss;
     bool coordinates; /* coordinate ascent; else gradient descent */
     bool stream;      /* changed coordinates are gathered as a stream; else as a dense vector */
-    bool topk;        /* the largest elements of a gradient; the rest, and what is rounded off, waits */
+    bool topk;        /* the largest elements of a gradient; the rest, and rounding errors, wait */
     bool dense;       /* dense messages only */
     enum pici_format format;
     struct pici_values values;

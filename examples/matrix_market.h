@@ -76,7 +76,7 @@ struct matrix_head {
     enum matrix_symmetry symmetry;
 };
 
-/* The first line: "%%MatrixMarket matrix coordinate FIELD SYMMETRY". NULL, or what is wrong. */
+/* The first line: "%%MatrixMarket matrix coordinate FIELD SYMMETRY". Returns NULL, or the error. */
 static inline const char *matrix_head(struct matrix_head *h, const char *line)
 {
     char word[5][32] = {"", "", "", "", ""};
@@ -102,7 +102,7 @@ static inline const char *matrix_head(struct matrix_head *h, const char *line)
     return NULL;
 }
 
-/* A positive integer of up to `most`, and what is behind it. 0: there is none. */
+/* Parse a positive integer of at most `most`, and move *at behind it. 0: there is none. */
 static inline uint64_t matrix_number(const char **at, uint64_t most)
 {
     uint64_t x = 0;
@@ -134,7 +134,7 @@ static inline int matrix_line(FILE *in, char line[MATRIX_LINE])
     return 0;
 }
 
-/* NULL, or what is wrong. The entries are allocated as they come, not by what the file says of their number. */
+/* Returns NULL, or the error. Allocates entries as they come, not by the number that the file states. */
 static inline const char *matrix_entries(struct matrix_entry **e, size_t *n, uint32_t *rows, FILE *in)
 {
     struct matrix_head head;
@@ -174,7 +174,7 @@ static inline const char *matrix_entries(struct matrix_entry **e, size_t *n, uin
     return matrix_line(in, line) ? "more entries than it says" : NULL;
 }
 
-/* Read from a stream. NULL, or what is wrong. */
+/* Read from a stream. Returns NULL, or the error. */
 static inline const char *matrix_parse(struct matrix *x, FILE *in)
 {
     struct matrix_entry *e = NULL;
@@ -187,7 +187,7 @@ static inline const char *matrix_parse(struct matrix *x, FILE *in)
     return wrong;
 }
 
-/* 0: `why` says what is wrong. */
+/* 0: `why` has the error. */
 static inline int matrix_read(struct matrix *x, const char *path, char *why, size_t bytes)
 {
     FILE *in = fopen(path, "r");

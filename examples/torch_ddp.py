@@ -30,8 +30,8 @@ torch.manual_seed(0)  # the same weights on every rank
 model = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
 ddp = nn.parallel.DistributedDataParallel(model)
 
-# This is all that changes. The lossless hook averages to the same bits on every rank, whatever is zero. The other one
-# also keeps what it does not send, and adds it to the next gradient; `state` holds that, and belongs into checkpoints.
+# This is all that changes. The lossless hook gives every rank the same bits, for any gradients. The other hook also
+# keeps what it does not send, and adds it to the next gradient. `state` holds that rest, and belongs in checkpoints.
 state = None
 if o.hook == "pici" and o.density < 1:
     state = pici.torch.TopKState(density=o.density)
@@ -62,7 +62,7 @@ for step in range(o.steps):
     if rank == 0 and step % 20 == 19:
         print(f"step {step + 1}: loss {loss.item():.4f}")
 
-# All ranks have the same weights: their sum, as rank 0 has it, is that of every rank.
+# All ranks have the same weights: the sum on rank 0 equals the sum on every rank.
 mine = sum(p.detach().double().sum() for p in model.parameters())
 first = mine.clone()
 dist.broadcast(first, 0)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Data-parallel training, done four times: with dense collectives, with sparse ones in the format that the library or
- * the environment chooses, and with those of the formats bitmap and hybrid. Prints the loss curves, which agree bit for
- * bit, and the cost of each. With --values it compares what differs instead: the whole gradient, its largest elements,
- * and lossy codecs; prints what each run costs and how well it learns, and draws the curves.
+ * Data-parallel training, four times: with dense collectives, with sparse ones in the format that the library or the
+ * environment chooses, and with the formats bitmap and hybrid. Prints the loss curves, which agree bit for bit, and the
+ * cost of each. With --values it compares runs that differ: the whole gradient, its largest elements, and lossy codecs.
+ * It prints each run's cost and accuracy, and draws the curves.
  *     train --help
  * Ranks are threads, or the processes of pici-run, over sockets (pici-run -n 4 train); if built with PICI_EXAMPLE_MPI
  * (make mpi-examples), they are the processes of mpirun. Exits with status 1 if the runs disagree. */
@@ -255,7 +255,7 @@ static bool train_step(struct rank *r, struct run *run, int step)
     struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
     opts.stats = &stats;
     struct pici_values values = c->values;
-    values.residual = r->pending; /* to which what is rounded off is added */
+    values.residual = r->pending; /* the call adds rounding errors to it */
     opts.values = rounds ? &values : NULL;
     opts.format = c->format;
     if (c->dense)

@@ -96,7 +96,7 @@ static int parse_values(const char *list, struct pici_values *values, char (*nam
         values[n].codec = known[i].codec;
         values[n].bits = known[i].bits;
         values[n].cast = known[i].cast;
-        values[n].rounding = PICI_ROUND_NEAREST; /* with less error, since what is rounded off is sent later */
+        values[n].rounding = PICI_ROUND_NEAREST; /* less error; the rounding errors are sent later */
         snprintf(name[n], sizeof name[n], "%s", known[i].name);
         word = word[len] ? word + len + 1 : NULL;
     }
@@ -117,8 +117,8 @@ static void choose_descents(struct options *o)
     }
 }
 
-/* What is compared: the same with other messages, or with --values other messages, or with --descent other ways. False:
- * these options do not go together, or list is none. */
+/* The runs to compare: equal results with different messages; with --values different results; with --descent different
+ * methods. False: these options conflict, or the list is invalid. */
 static bool choose_runs(struct options *o, const char *list)
 {
     struct pici_values values[4];

@@ -4,8 +4,8 @@
  * deltas and the table of hashes of an otherwise valid .pici file, because valid hashes are hard to guess. Accepted
  * files must keep the rules, and the fuzzer applies their small deltas.
  *   first byte d3   the rest is the table of few changes of a delta of version 3
- *   first byte d4   the rest says what changes between two states, of which a delta of version 3 is made, and what is
- *                   damaged in its tensors; it is applied */
+ *   first byte d4   the rest gives the changes between two states, and damage to the tensors of their delta of version
+ *                   3, which the fuzzer then applies */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -27,14 +27,14 @@ $(BENCHES): $(BUILD)/%: $(BUILD)/obj/bench/%.o $(A)
 bench: $(BUILD)/bench
 	@$(BUILD)/bench $(BENCH_ARGS)
 
-# Then, of dense weights, those of PyPI that bench-weights has installed.
+# Then compressors from PyPI on dense weights, if bench-weights has installed them.
 bench-peers: $(if $(HAVE_PEERS),$(BUILD)/peers) $(SO)
 	@$(if $(HAVE_PEERS),$(BUILD)/peers $(BENCH_ARGS),echo 'bench-peers needs $(PEERS) (make deps installs them)'; exit 1)
 	@$(if $(wildcard $(WEIGHTS_PYTHON)),$(WEIGHTS_PICI) && $(WEIGHTS_PYTHON) -W ignore bench/weights.py --files 0 \
 		--folder $(BUILD),echo 'SKIPPED $(FLOAT_PEERS): not installed (make bench-weights installs them in $(BUILD))')
 
-# Dense weights beside packages of PyPI, which go to a virtual environment in BUILD: each by itself, and what does not
-# install is skipped by name. zipnn brings torch.
+# Compare dense weights with packages of PyPI. They go to a virtual environment in BUILD, each by itself; make names and
+# skips packages that do not install. zipnn brings torch.
 FLOAT_PEERS = lmzip zipnn
 WEIGHTS_PYTHON = $(BUILD)/weights/bin/python
 WEIGHTS_PICI = PICI_BUILD='$(abspath $(BUILD))' $(WEIGHTS_PYTHON) -m pip install -q --no-index --no-build-isolation \
@@ -48,8 +48,8 @@ bench-weights: $(SO)
 
 # Deltas in memory, and of files: 5 GiB below BUILD; small deltas beside zstd, xdelta3 and bsdiff; two checkpoints of
 # train; the steps of finetune. WEIGHTS=FILE.safetensors: the weights for small deltas, which are then also made of
-# weights without exact zeros. EXAMPLES_OF=FILE: what train and finetune learn from. Of all rows those of small deltas
-# alone, with BENCH_ARGS=-z beside other programs: bench-delta-small.
+# weights without exact zeros. EXAMPLES_OF=FILE: what train and finetune learn from. bench-delta-small: only the rows of
+# small deltas; with BENCH_ARGS=-z beside other programs.
 WEIGHTS =
 EXAMPLES_OF =
 bench-delta: $(addprefix $(BUILD)/,bench delta_files delta_small picitool finetune train)

@@ -11,11 +11,11 @@ format:
 lint:
 	@CC='$(CC)' tools/dev/lint
 
-# git formats and lints what is committed.
+# git formats and lints committed files.
 hooks:
 	git config core.hooksPath tools/dev/hooks
 
-# For gdb. Its files lie apart from those of other builds.
+# For gdb. Its files are separate from other builds' files.
 debug:
 	$(Q)$(MAKE) BUILD=$(BUILD)/debug CFLAGS='-O0 -g3' CPU_CFLAGS= test-programs
 

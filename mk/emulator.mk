@@ -52,7 +52,7 @@ $(EMU_ONLY): $(BUILD)/%: $(EMU_DIR)/tests/gpu/%.o $(EMU_PARTS) $(A)
 $(BUILD)/bench_cuda_emu: $(EMU_DIR)/bench/bench_cuda.o $(EMU_PARTS) $(A)
 	$(emu_program)
 
-# Collectives over MPI, on the emulator's memory: the MPI's compiler is told to be CXX.
+# Collectives over MPI, on the emulator's memory: the MPI's compiler wrapper calls CXX.
 MPI_CXX = OMPI_CC='$(CXX)' MPICH_CC='$(CXX)' $(MPICC)
 mpi-cuda-emu: $(MPIDIR)/mpi_cuda
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# The transport over MPI, a library of its own, pici-tune, and the library to preload into MPI programs. What is made
-# for one MPI lies under MPIDIR, so that several live side by side: make mpi mpi-tests MPICC=mpicc.mpich
-# MPIDIR=build/mpich
+# The transport over MPI, a library of its own, pici-tune, and the library to preload into MPI programs. MPIDIR holds
+# the files for one MPI, so that several can live side by side: make mpi mpi-tests MPICC=mpicc.mpich MPIDIR=build/mpich
 
 MPICC = mpicc
 MPIDIR = $(BUILD)/mpi

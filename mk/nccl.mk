@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# The transport over NCCL, a library of its own. Headers and libraries of CUDA and NCCL: those of nvcc's toolkit.
+# The transport over NCCL, a library of its own. Headers and libraries of CUDA and NCCL come from nvcc's toolkit.
 
 NCCL_HOME = $(CUDA_HOME)
 NCCLDIR = $(BUILD)/nccl

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The Python package: its extension module, for every CPython from 3.9 on, which opens the libraries itself; and its
-# tests. PYTHON=python3: the interpreter, which needs NumPy; else one is looked for. TORCH_PYTHON: one that has torch,
-# VLLM_PYTHON: one that has vLLM.
+# tests. PYTHON=python3: the interpreter, which needs NumPy; else make searches for one. TORCH_PYTHON: one that has
+# torch, VLLM_PYTHON: one that has vLLM.
 
 TORCH_PYTHON = python3
 PYTHON_INCLUDE = $(shell $(or $(PYTHON),python3) -c 'import sysconfig; print(sysconfig.get_path("include"))')

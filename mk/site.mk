@@ -6,7 +6,7 @@ SITE_CC = clang
 SITE_VENV = $(SITE)/venv
 SITE_HTML = $(SITE)/html/$(VERSION)
 SITE_FROM := site/try/codec.c $(wildcard site/try/libc/*.h)
-# The codec for the page that tries it. Without a linker for WebAssembly the page says so.
+# The codec for the page that tries it. Without a linker for WebAssembly, the page shows a message.
 SITE_WASM := $(if $(and $(shell command -v $(SITE_CC)),$(shell command -v wasm-ld)),$(SITE)/codec.wasm)
 
 .PHONY: site site-pages

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # picitool, and pici-run, which starts ranks on one host.
 
-# Those of tools/tune/ that the tool has no use for: pici-tune is made in mk/mpi.mk.
+# Files of tools/tune/ that only pici-tune uses; mk/mpi.mk builds it.
 TUNE_MPI := $(patsubst %,tools/tune/%.c,pici-tune world over calibrate points thresholds)
 NOT_TOOL := tools/picitool.c $(TUNE_MPI) $(wildcard tools/run/*.c)
 TOOL_OBJ := $(call obj,$(filter-out $(NOT_TOOL),$(sort $(wildcard tools/*.c tools/*/*.c))))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * MPI's names in C: those that may be ours, and those that are only counted. */
-#pragma GCC visibility push(default) /* of these declarations: MPICH's header does not say so */
+ * MPI's names in C: functions that may be ours, and functions that are only counted. */
+#pragma GCC visibility push(default) /* of these declarations: MPICH's header lacks it */
 #include <mpi.h>
 #pragma GCC visibility pop
 
@@ -10,7 +10,7 @@
 #include "preload/calls.h"
 #include "preload/jobs.h"
 
-/* ---- those that may be ours, with counts of either kind */
+/* ---- functions that may be ours, with counts of either kind */
 
 #define CALL(name, is_large, ...)                                                                                      \
     pmpi_call(&(struct call){                                                                                          \
@@ -133,8 +133,8 @@ PASSES_INIT(_c, MPI_Count, MPI_Aint)
     LATER(REDUCE_SCATTER, how, big, NAME(Reduce_scatter, reduce_scatter),                                              \
           (REDUCE_P(const Count n[]), MPI_Comm c, more), REDUCE_F, .counts = n, more_f)                                \
     LATER(ALLGATHER, how, big, NAME(Allgather, allgather), (GATHER_P(Count), more), GATHER_F, .count = n, more_f)      \
-    LATER(ALLGATHERV, how, big, NAME(Allgatherv, allgatherv), (GATHERV_P(Count, Place), more), GATHER_F,               \
-          .counts = n, .displs = at, more_f)
+    LATER(ALLGATHERV, how, big, NAME(Allgatherv, allgatherv), (GATHERV_P(Count, Place), more), GATHER_F, .counts = n,  \
+          .displs = at, more_f)
 
 /* What a macro's argument is made of: two parameters, or fields. */
 #define REQUEST_P MPI_Request *q

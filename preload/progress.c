@@ -41,9 +41,13 @@ int pmpi_progress_open(int (*make)(void), int (*is_running)(void))
     return open;
 }
 
-void pmpi_progress_wake(void) {}
+void pmpi_progress_wake(void)
+{
+}
 
-void pmpi_progress_tell(void) {}
+void pmpi_progress_tell(void)
+{
+}
 void pmpi_progress_close(void)
 {
     if (hooked)

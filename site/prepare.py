@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Write what MkDocs makes the site of.
+"""Write the sources of the site for MkDocs.
 
     site/prepare.py [--picitool PICITOOL] [--wasm CODEC.WASM] [--html HTML/VERSION] OUT
 
@@ -9,7 +9,7 @@ the versions in HTML, for the menu of versions, and HTML/index.html leads to thi
 
 OUT gets README.md, docs/ and formats/ as they lie in the tree, so that links between pages hold, and files that these
 link to. docs/reference/ is made: the C headers, the Python package, the help of picitool. try.md tries a block. Without
---picitool the help is left out, and without --wasm that page says so.
+--picitool there is no help; without --wasm, try.md shows a message.
 """
 import argparse
 import base64

@@ -136,7 +136,7 @@ int pici_group_layout_sparse(struct pici_group_layout *, struct pici_scratch *, 
 void pici_group_write_sparse(const struct pici_group_layout *, const struct pici_scratch *, const struct pici_source *,
                              uint8_t *output, int stream);
 
-/* PREDICT_ALIKE, without a base: write the record of the group. On entry, the layout is that of an earlier group; all
+/* PREDICT_ALIKE, without a base: write the record of the group. On entry, the layout describes an earlier group; all
  * tiles here must have the container of its first tile. On return, it is the layout of this group. output has space for
  * the longest record and PICI_SLACK. */
 int pici_group_write_alike(struct pici_group_layout *, const struct pici_source *, size_t first, uint8_t *output,

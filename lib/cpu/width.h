@@ -19,8 +19,8 @@ struct pici_width {
     struct pici_topk_kernels topk[2]; /* of the floats; not of 8 bits */
     struct pici_values_kernels values[2];
     struct pici_small small; /* of 16 and 32 bits */
-    struct pici_coder coder; /* among those of 32 bits */
-    struct pici_bits bits;   /* among those of 64 bits */
+    struct pici_coder coder; /* in the struct of 32 bits */
+    struct pici_bits bits;   /* in the struct of 64 bits */
 };
 
 extern const struct pici_width pici_scalar_8, pici_scalar_16, pici_scalar_32, pici_scalar_64;

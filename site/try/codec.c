@@ -163,7 +163,7 @@ EXPORT(differs) int differs(void *out, const void *block, size_t size, const voi
 }
 
 /* Five numbers for each container of a hybrid or packed block: tiles, nonzeros, bytes of positions, bytes of values,
- * and other bytes. The first row has those of the header, the directory and padding. */
+ * and other bytes. The first row's other bytes are the header, the directory and padding. */
 EXPORT(breakdown) int breakdown(double (*rows)[5], const void *block, size_t size)
 {
     struct pici_breakdown of = PICI_BREAKDOWN_INIT;

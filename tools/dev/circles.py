@@ -224,7 +224,7 @@ class Source:
 
     @staticmethod
     def closing(tokens, i):
-        """The brace that closes the one at i; one in the first column closes all, whatever #if did to the count."""
+        """The brace that closes the one at i. One in the first column closes all, even if #if spoiled the count."""
         depth = 0
         for j in range(i, len(tokens)):
             text = tokens[j].text
@@ -473,8 +473,9 @@ class Graph:
         return best if distance(best) < len(FOLDERS) else None
 
     def unshared(self):
-        """(file, line, name, header): functions that a header declares and nobody outside of their file uses. Not those
-        of public headers, nor of tests and fuzzers, whose headers may be those of others."""
+        """(file, line, name, header): functions that a header declares and nobody outside of their file uses. Without
+        functions of public headers, of tests and of fuzzers, whose headers may be foreign.
+        """
         headers = {}
         for path, source in self.sources.items():
             if path.endswith(HEADERS) and not path.startswith(("include/", "tests/", "fuzz/")):

@@ -54,9 +54,9 @@ int reading_open(struct reading *reading, struct input *input, int threads, bool
 void reading_in_folder(struct reading *reading, struct reading_shards shards, const char *shard);
 
 /* reading_reference parses the reference of a tensor, and sets *is to whether it is one. *reference is valid as long as
- * an attribute. reading_follow also makes the tensor's elements those of the target: it sets all members but index,
- * name and stored_bytes. It rejects a reference that leads nowhere, out of the folder, or to a reference. With
- * keep_going, that is a loss, and the elements become zeros, at most fill_most bytes for all references. */
+ * an attribute. reading_follow also gives the tensor the target's elements: it sets all members but index, name and
+ * stored_bytes. It rejects a reference that leads nowhere, out of the folder, or to a reference. With keep_going, that
+ * is a loss, and the elements become zeros, at most fill_most bytes for all references. */
 int reading_reference(struct reading *reading, const struct pici_tensor_info *tensor, struct reference *reference,
                       bool *is);
 int reading_follow(struct reading *reading, struct pici_tensor_info *tensor);

@@ -102,8 +102,8 @@ static void look(struct job *job, const struct measured *measured, const void *e
     }
 }
 
-/* Counts the negative zeros among `count` elements. Finds the containers of their hybrid block by value; those of
- * `breakdown` if there are no negative zeros. */
+/* Counts the negative zeros among `count` elements. Finds the containers of their hybrid block by value; without
+ * negative zeros, these are `breakdown`'s. */
 static int look_by_value(struct job *job, const struct measured *measured, const void *elements, uint64_t count,
                          const struct pici_breakdown *breakdown, struct pici_breakdown *by_value,
                          uint64_t *negative_zeros)
