@@ -4,14 +4,14 @@
 #     make BUILD=build/clang CC=clang
 #     make BUILD=build/asan SANITIZE=address,undefined check
 #
-# This file has what is the same for all: folders, compilers, flags, and how a file is compiled and linked. A file of
-# mk/ has each part, with its lines of make help. Sources are found by their names: lib/*.c and lib/*/*.c are the
+# This file has the common parts: folders, compilers, flags, and the rules that compile and link a file. Each file of
+# mk/ has one part, with its lines of make help. make finds sources by their names: lib/*.c and lib/*/*.c are the
 # libraries, tools/*.c and tools/*/*.c the tool, tests/unit/*.c one program, tests/plain/*.c, examples/*.c,
 # fuzz/fuzz_*.c and tests/mpi/*.c a program each.
 
 ifneq ($(filter deps,$(MAKECMDGOALS)),)
 
-# What is installed decides what is built: with deps, all else waits for it and for a make of its own.
+# make builds what the installed packages allow. So with deps, all other targets wait for it, and for a second make.
 AFTER := $(filter-out deps,$(MAKECMDGOALS))
 .PHONY: deps $(AFTER)
 deps:
@@ -88,7 +88,7 @@ LINK = $(CC) $(LINK_FLAGS)
 # A shared library, by the name that programs load it by. One with sanitizers has symbols of their runtime's.
 SHARED = -shared -Wl,-soname,$(1).$(SOVERSION) $(if $(SANITIZE),,-Wl,-z,defs)
 MAP = -Wl,--version-script=lib/$(1).map
-# macOS: what is exported follows from the visibility of functions alone.
+# macOS: exports follow from the visibility of functions alone.
 ifneq ($(findstring darwin,$(MACHINE)),)
 override CPPFLAGS += -include packaging/macos/linux_names.h
 SHARED = -dynamiclib -Wl,-install_name,@rpath/$(1).$(SOVERSION)
@@ -122,8 +122,8 @@ override CPPFLAGS += -DPICI_HAVE_ZLIB $(shell $(PKG_CONFIG) --cflags zlib)
 TOOL_LIBS += $(shell $(PKG_CONFIG) --libs zlib)
 endif
 
-# What a C file is compiled with besides, by the folder that it is in.
-# No contraction: all ranks must predict the same times, whatever CPU each was compiled for (lib/predict/tune.c).
+# Additional flags for C files, by folder.
+# No contraction: all ranks must predict the same times, even if compiled for different CPUs (lib/predict/tune.c).
 FLAGS_lib = -ffp-contract=off -fPIC -fvisibility=hidden -Wmissing-prototypes -DPICI_BUILD \
 	$(if $(filter lib/cpu/%,$<),$(I386_FLAGS) $(CPU_CFLAGS))
 FLAGS_preload = $(FLAGS_lib) -I.

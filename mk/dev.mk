@@ -40,8 +40,8 @@ $(addprefix $(BUILD)/,genvectors genpacked gensmall genvalues genfiles genzfp): 
 	$(call link,$(LINK),$(MORE_LIBS))
 ##
 ## To change pici:
-##   make format          rewrite what is not formatted; lint: formatting, cppcheck, include rules, headers alone
-##   make hooks           have git do so with what is committed
+##   make format          format all sources; lint: formatting, cppcheck, include rules, headers alone
+##   make hooks           have git do both with committed files
 ##   make debug           test-programs for gdb (-O0 -g3), in $(BUILD)/debug
 ##   make compile_commands.json   for clangd and other tools
 ##   make vectors         write formats/vectors anew; make figures: the pictures of docs/explanation/predict.md

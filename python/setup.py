@@ -4,7 +4,8 @@ tree that this folder is part of; PICI_BUILD names the build folder, if it is no
 libraries are not inside: the package loads the system's libpici.so.0 and libpici_coll.so.0.
 
 For wheels of another machine (tools/dev/wheels), PYTHON_INCLUDE names its Python's headers and STRIP its strip.
-PICI_NOTICE is a file to put beside the library: the terms of what is linked into it."""
+PICI_NOTICE is a file to put beside the library: the terms of linked libraries.
+"""
 import os
 import shutil
 import subprocess

@@ -104,7 +104,8 @@ def _check(status: int, what: str) -> None:
 
 def diff(base: Any, new: Any, d: DType, format: int, first: int, of: int, capacity: int) -> bytes:
     """The small delta from base to new, contiguous tensors of d on one GPU: elements [first, ...) of a tensor of `of`.
-    capacity: that of the longest."""
+    capacity: the longest delta's bytes.
+        """
     lib, count, holds = library(), new.numel(), int(d is F4)
     with _torch().cuda.device(new.device):
         room = _Room(new)
@@ -122,9 +123,10 @@ def diff(base: Any, new: Any, d: DType, format: int, first: int, of: int, capaci
 
 
 def small_maker(pairs: dict[bytes, tuple[Any, Any]], lowest: int) -> tuple[Any, list[BaseException]]:
-    """A pici_small_fn that makes small deltas of the tensors of some names on a GPU: pairs of the elements before, an
-    array in the host's memory, and a tensor there. Other names, and dtypes that have none, are left to the caller. With
-    it, a list, to which what is raised in it is added. lowest: the format of chunks that are no context chunks."""
+    """A pici_small_fn that makes small deltas of some tensors on a GPU, and a list of the exceptions that it raised.
+    pairs: by name, the old elements in host memory, and the new tensor on the GPU. It leaves other names, and dtypes
+    without small deltas, to the caller. lowest: the format of chunks that are not context chunks.
+    """
     raised: list[BaseException] = []
 
     def made(_: Any, name: int, length: int, first: int, count: int, block: int, capacity: int, size: Any) -> int:

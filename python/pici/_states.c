@@ -229,8 +229,8 @@ static PyObject *deltas_add(PyObject *self, PyObject *args)
     return result_of(s, code, why);
 }
 
-/* deltas_info(row, reader) -> the state type and the dtype of the base, the bytes of the result's file, and whether it
- * has its own head instead of the base's; or Failed. reader: of the last delta. */
+/* deltas_info(row, reader) -> the state type and the dtype of the base, the bytes of the result's file, and whether
+ * that has its own head; or Failed. reader: of the last delta. */
 static PyObject *deltas_info(PyObject *self, PyObject *args)
 {
     (void)self;

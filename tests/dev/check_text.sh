@@ -94,6 +94,41 @@ tools/dev/check-text style "$tmp/style.md" >"$tmp/out" && exit 1
 grep -q 'style.md:3: 31 words, more than 30: One two' "$tmp/out" || { cat "$tmp/out"; exit 1; }
 passed=$((passed + 1))
 
+# Comments and docstrings: a sentence of 30 words passes, one of 31 does not.
+many() { # N: so many words
+    printf 'Word'
+    for _ in $(seq 2 "$1"); do printf ' word'; done
+}
+begin='Word word word word word word word word word word word word ...'
+{
+    printf '/* %s.\n * %s, of which one. */\n' "$(many 30)" "$(many 29)"
+    printf 'const char s[] = "/* %s";\n' "$(many 40)"
+    printf 'int i; // %s\n       // %s\n' "$(many 16)" "$(many 15)"
+    printf '/* A table:\n *   one    %s\n *          %s\n *   two    %s */\n' "$(many 15)" "$(many 16)" "$(many 30)"
+    printf '/* Formulas:\n *   a = %s\n *   b = %s */\n' "$(many 20)" "$(many 20)"
+} >"$tmp/style.c"
+expect "style of a source in C" style style.c '1: 32 words, more than 30: '"$begin"'
+1: "of which": say a second sentence
+4: 31 words, more than 30: '"$begin"'
+7: 31 words, more than 30: '"$begin"
+
+{
+    printf '"""%s.\n\n    code(%s)\n\n%s: %s.\n"""\n' "$(many 30)" "$(many 40)" name "$(many 30)"
+    printf 'def f():\n    """Does so e.g. in %s.\n\n    %s."""\n' "$(many 27)" "$(many 31)"
+    printf 'x = 1  #: %s\n# %s\n# %s\n' "$(many 31)" "$(many 10)" "$(many 21)"
+} >"$tmp/style.py"
+expect "style of a source in Python" style style.py '8: 31 words, more than 30: Does so e.g. in Word word word word word word word word word...
+10: 31 words, more than 30: '"$begin"'
+11: 31 words, more than 30: '"$begin"'
+12: 31 words, more than 30: Word word word word word word word word word word Word word ...'
+
+printf '#!/bin/sh\n# SPDX-License-Identifier: BSD-3-Clause\n# %s\nx=${#y} # %s\necho a# %s\n' \
+    "$(many 30)" "$(many 31)" "$(many 31)" >"$tmp/style.sh"
+expect "style of a script" style style.sh '4: 31 words, more than 30: '"$begin"
+cp "$tmp/style.sh" "$tmp/style.txt"
+sed -i 1d "$tmp/style.txt"
+expect "style of what has no comments" style style.txt ''
+
 echo 'invain deed_of indeed; past the cache, lock upper' >"$tmp/other.c"
 expect "other words" words other.c ''
 echo "$passed passed"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The sentences of a page in Markdown, of a source's comments and of Python's docstrings, for tools/dev/readability and
+"""The sentences of pages in Markdown, and of comments and docstrings, for tools/dev/readability and
 tools/dev/check-text.
 """
 import ast
@@ -10,15 +10,22 @@ import tokenize
 
 LONG = 30  # words; more are too many
 SENTENCE = re.compile(r"\S.*?(?:[.:;?!](?:\)|\*\*)?(?=\s+(?:[A-Z`*\[(]|pici))|\Z)", re.S)
-# In a comment a sentence may begin with a name in small letters.
+# In comments, a sentence may begin with a name in lower case.
 PLAIN = re.compile(
     r"\S.*?(?:(?<!\be\.g)(?<!\bi\.e)(?<!\bcf)(?<!\bvs)(?<!\betc)(?<!\.\.)[.?!]\)?(?=\s)|[.:;]\)?(?=\s+[A-Z`*\[(])|\Z)",
     re.S,
 )
+# Strings and characters too, since comments in these are none.
 C_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|/\*.*?\*/|//[^\n]*', re.S)
-CELLS = re.compile(r"( *\S.*?) {2,}(\S.*)$")
+ROW = re.compile(r" *\S.*? {2,}(\S.*)$")
 ITEM = re.compile(r" *(?:[-*]|\d+\.) ")
-C_NAMES = {".c", ".h", ".cc", ".cpp", ".cu", ".cuh", ".inc"}
+SUFFIXES = {
+    "md": {".md"},
+    "c": {".c", ".h", ".cc", ".cpp", ".cu", ".cuh", ".inc"},
+    "py": {".py", ".pyi"},
+    "sh": {".sh", ".bash", ".mk", ".cmake"},
+}
+LICENCE = "SPDX-License-Identifier"
 
 
 def without(pattern, text, flags=0):
@@ -40,49 +47,44 @@ def sentences(text):
 
 
 def language(path, text):
-    """ "md", "c", "py", "sh" (comments after #), or None."""
-    suffix = pathlib.Path(path).suffix
-    if suffix == ".md":
-        return "md"
-    if suffix in C_NAMES:
-        return "c"
-    if suffix in (".py", ".pyi") or re.match(r"#!.*python", text):
+    """ "md", "c", "py" or "sh" (comments after #), or None: this module cannot find the prose of the file."""
+    name = pathlib.Path(path)
+    for kind, suffixes in SUFFIXES.items():
+        if name.suffix in suffixes:
+            return kind
+    if re.match("#!.*python", text):
         return "py"
-    return "sh" if suffix in (".sh", ".mk", ".cmake") or text.startswith("#!") else None
+    return "sh" if text.startswith("#!") or name.name in ("Makefile", "CMakeLists.txt") else None
 
 
 def of_file(path, text):
-    """Yield (line, sentence) of a page, or of a source's comments and docstrings."""
+    """Yield (line, sentence) of a page, or of a source's comments and docstrings. Lines of sources are paragraphs'."""
     kind = language(path, text)
     if kind == "md":
         yield from sentences(text)
-    for first, lines in {"c": c_comments, "py": py_comments, "sh": sh_comments}.get(kind, lambda text: ())(text):
-        yield from plain(first, lines)
+    found = {"c": c_comments, "py": py_comments, "sh": sh_comments}.get(kind, lambda _: ())(text)
+    for first, lines in sorted(found):
+        for line, paragraph in paragraphs(first, lines):
+            for m in PLAIN.finditer(paragraph):
+                if len(m[0].split()) > 3:
+                    yield line, m[0]
 
 
 def c_comments(text):
     """Yield (line, lines) for each comment, without stars and slashes."""
-    open_line = 0  # of a comment of several lines with slashes
-    lines = []
+    slashes = []
     for m in C_COMMENT.finditer(text):
-        if m[0][0] != "/":
-            continue
-        first = text.count("\n", 0, m.start()) + 1
+        line = text.count("\n", 0, m.start()) + 1
         if m[0].startswith("//"):
-            if not lines or first != open_line + len(lines):
-                if lines:
-                    yield open_line, lines
-                open_line, lines = first, []
-            lines.append(m[0][2:].removeprefix(" "))
-            continue
-        rows = m[0][2:-2].split("\n")
-        yield first, [rows[0].strip()] + [re.sub(r"^\s*\* ?|^   ?", "", row) for row in rows[1:]]
-    if lines:
-        yield open_line, lines
+            slashes.append((line, m.start() - text.rfind("\n", 0, m.start()), m[0][2:]))
+        elif m[0].startswith("/*"):
+            rows = m[0][2:-2].split("\n")
+            yield line, [rows[0].strip()] + [re.sub(r"^\s*\* ?|^   ?", "", row) for row in rows[1:]]
+    yield from joined(slashes)
 
 
-def hashes(found):
-    """Yield (line, lines) of neighbouring comments from (line, column, text)."""
+def joined(found):
+    """Yield (line, lines) for comments of one line each: (line, column, text). Neighbours in a column are one."""
     lines, start, at = [], 0, 0
     for line, column, text in found:
         if lines and (line != start + len(lines) or column != at):
@@ -90,14 +92,14 @@ def hashes(found):
             lines = []
         if not lines:
             start, at = line, column
-        lines.append(re.sub("^#+ ?", "", text))
+        lines.append(text.removeprefix(" "))
     if lines:
         yield start, lines
 
 
 def py_comments(text):
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    yield from hashes((*t.start, t.string) for t in tokens if t.type == tokenize.COMMENT)
+    yield from joined((*t.start, re.sub("^#+:?", "", t.string)) for t in tokens if t.type == tokenize.COMMENT)
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             doc = ast.get_docstring(node)
@@ -106,36 +108,40 @@ def py_comments(text):
 
 
 def sh_comments(text):
-    found = ((n, re.search(r"(?:^|\s)(#(?:[ #!].*)?$)", row)) for n, row in enumerate(text.split("\n"), 1))
-    yield from hashes((n, m.start(1), m[1]) for n, m in found if m)
+    found = ((n, re.search(r"(?:^|\s)#+((?:[ !].*)?)$", row)) for n, row in enumerate(text.split("\n"), 1))
+    yield from joined((n, m.start(1), m[1]) for n, m in found if m)
 
 
 def paragraphs(first, lines):
-    """Yield (line, paragraph) of plain text: a row of columns is one, an item of a list too. Code is left out."""
-    open_line, words, before, column = 0, [], None, 0
+    """Yield (line, paragraph) of plain text from line `first` on. A row of columns, a formula and an item of a list are
+    one each. Code is left out.
+    """
+    begin, words, indent_before, column, listed = first, [], None, 0, None
     for number, line in enumerate(lines, first):
-        line = line.rstrip()
+        line = "" if LICENCE in line else line.rstrip()
         indent = len(line) - len(line.lstrip())
-        row = CELLS.match(line)
-        code = indent >= 4 and not row and (before is None or words and words[-1].endswith(":") and not column)
-        fresh = before is None or row or ITEM.match(line) or code or indent < min(before, column or before)
-        if (not line or fresh) and words:
-            yield open_line, " ".join(words)
+        row = ROW.match(line)
+        after_colon = bool(words) and words[-1].endswith(":") and not column
+        code = indent >= 4 and not row and (indent_before is None or after_colon)
+        if indent_before is not None and after_colon and indent > indent_before:
+            listed = indent
+        fresh = (
+            indent_before is None
+            or row
+            or code
+            or ITEM.match(line)
+            or indent == listed
+            or indent < min(indent_before, column or indent_before)
+        )
+        if words and (fresh or not line):
+            yield begin, " ".join(words)
             words = []
         if not line or code:
-            before, column = None, 0
+            indent_before, column, listed = None, 0, None
             continue
         if fresh:
-            open_line, column = number, row.start(2) if row else 0
-        words.append(row[2] if row else line.strip())
-        before = indent
+            begin, column = number, row.start(1) if row else 0
+        words.append(row[1] if row else line.strip())
+        indent_before = indent
     if words:
-        yield open_line, " ".join(words)
-
-
-def plain(first, lines):
-    """Yield (line, sentence) of plain text that begins in line `first`. The line is the paragraph's."""
-    for line, paragraph in paragraphs(first, lines):
-        for m in PLAIN.finditer(paragraph):
-            if len(m[0].split()) > 3 and "SPDX" not in m[0]:
-                yield line, m[0]
+        yield begin, " ".join(words)
