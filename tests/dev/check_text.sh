@@ -117,10 +117,11 @@ expect "style of a source in C" style style.c '1: 32 words, more than 30: '"$beg
     printf 'def f():\n    """Does so e.g. in %s.\n\n    %s."""\n' "$(many 27)" "$(many 31)"
     printf 'x = 1  #: %s\n# %s\n# %s\n' "$(many 31)" "$(many 10)" "$(many 21)"
 } >"$tmp/style.py"
-expect "style of a source in Python" style style.py '8: 31 words, more than 30: Does so e.g. in Word word word word word word word word word...
-10: 31 words, more than 30: '"$begin"'
-11: 31 words, more than 30: '"$begin"'
-12: 31 words, more than 30: Word word word word word word word word word word Word word ...'
+eg='Does so e.g. in Word word word word word word word word word...'
+expect "style of a source in Python" style style.py "8: 31 words, more than 30: $eg
+10: 31 words, more than 30: $begin
+11: 31 words, more than 30: $begin
+12: 31 words, more than 30: Word word word word word word word word word word Word word ..."
 
 printf '#!/bin/sh\n# SPDX-License-Identifier: BSD-3-Clause\n# %s\nx=${#y} # %s\necho a# %s\n' \
     "$(many 30)" "$(many 31)" "$(many 31)" >"$tmp/style.sh"
