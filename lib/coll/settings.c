@@ -49,7 +49,7 @@ const struct setting pici_settings[] = {
     {"PICI_RENDEZVOUS", NULL, SETTING_PATH, AT(rendezvous), 0, 0, "HOST:PORT, where rank 0 listens", "none"},
     {"PICI_TOKEN", NULL, SETTING_FILE, AT(token), 0, 0, "a secret of at most 64 bytes; empty: none", "none"},
     {"PICI_SOCKET_IFNAME", NULL, SETTING_PATH, AT(interface), 0, 0, "the name of a network interface",
-     "that of the route to rank 0"},
+     "the route to rank 0"},
     {"PICI_SOCKET_PORTS", NULL, SETTING_RANGE, AT(ports), 1, 65535, "two ports, LOW-HIGH", "any"},
     {"PICI_SOCKET_SHARED", NULL, SETTING_INT, AT(shared), 0, 1, "0 or 1", "1"},
     {"PICI_SOCKET_STREAMS", NULL, SETTING_INT, AT(connections), 1, 64, "a number from 1 to 64", "1"},

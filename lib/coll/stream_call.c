@@ -50,7 +50,7 @@ static const char *take(struct stream_call *stream, struct coll_call *call, cons
     out->run = stream->run;
     out->nnz = 0;
     if ((unsigned)out->want > PICI_STREAM_SHORTER)
-        return "the result's form is none of enum pici_stream_form";
+        return "the result's form is not in enum pici_stream_form";
     if (!stream->run || n % stream->run) {
         snprintf(explanation, bytes,
                  "the result has %" PRIu64 " elements, which is not a multiple of its run, %" PRIu64, n, stream->run);

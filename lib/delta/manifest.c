@@ -126,7 +126,7 @@ bool pici_manifest_parse(struct manifest *manifest, const char *text, size_t siz
         manifest->base > pici_manifest_newest(manifest) ||
         memcmp(&manifest->whole, pici_manifest_state(manifest, manifest->base), sizeof manifest->whole) != 0) {
         pici_manifest_free(manifest);
-        return pici_parse_fail(error, 0, "the base is none of the states");
+        return pici_parse_fail(error, 0, "the base is not one of the states");
     }
     return true;
 }

@@ -92,7 +92,7 @@ static bool scan_prefix(struct gguf_scan *scan, struct cursor *cursor)
     take_number(cursor, 4, &version);
     if (version != 2 && version != 3)
         return pici_parse_fail(cursor->error, 4, "version %" PRIu64 " of GGUF; versions 2 and 3 are read%s", version,
-                               version == 1 ? ", and llama.cpp makes these of it" : "");
+                               version == 1 ? ", and llama.cpp makes them from it" : "");
     if (!take_number(cursor, 8, &tensors) || !take_number(cursor, 8, &keys))
         return false;
     if (!fits(cursor, tensors, TENSOR_LEAST, "tensors") || !fits(cursor, keys, KEY_LEAST, "keys"))
@@ -298,7 +298,7 @@ static bool check_names(struct gguf *output, struct parse_error *error)
             strncmp(tensor->name, stem, STEM_BYTES) == 0 ? strspn(tensor->name + STEM_BYTES, "+") + 1 : 0;
         plus = run > plus ? run : plus;
         if (plus > STEM_MOST_PLUS)
-            return fail_at(tensor, "has a name for what is between tensors", error);
+            return fail_at(tensor, "has a name reserved for bytes between tensors", error);
         if (i && tensor[-1].name_bytes == tensor->name_bytes &&
             memcmp(tensor[-1].name, tensor->name, tensor->name_bytes) == 0 &&
             (!twice || tensor->header_offset < twice->header_offset))
@@ -307,7 +307,7 @@ static bool check_names(struct gguf *output, struct parse_error *error)
     memcpy(output->stem, stem, sizeof stem);
     memset(output->stem + STEM_BYTES, '+', plus);
     output->stem[STEM_BYTES + plus] = 0;
-    return twice ? fail_at(twice, "is there twice", error) : true;
+    return twice ? fail_at(twice, "occurs twice", error) : true;
 }
 
 static void add_filler(struct gguf *output, uint64_t begin, uint64_t end)

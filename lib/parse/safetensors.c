@@ -324,7 +324,7 @@ static bool check_layout(struct safetensors *output, uint64_t file_bytes, struct
         if (tensor->begin != end)
             return pici_parse_fail(error, tensor->header_offset, "the data of tensor '%s' %s",
                                    pici_parse_printable(name, sizeof name, tensor->name, tensor->name_bytes),
-                                   tensor->begin > end ? "leave a hole before them" : "overlap those of another");
+                                   tensor->begin > end ? "leave a hole before them" : "overlap another's");
         end = tensor->end;
     }
     output->file_bytes = end;

@@ -85,7 +85,7 @@ static const struct machine machines[] = {
       .native = {10e-6, 1 / 85e9},
       .memory_beta = 1 / 1.3e12}},
     {"perlmutter-flat",
-     "the same as SpCCL used it: rings over all GPUs, whatever node they are on",
+     "the same, as SpCCL used it: rings over all GPUs, regardless of nodes",
      "Rates of NCCL's flat ring: effective constants that fit the ratios that PCCL prints. Codec: implied by SpCCL's "
      "gains at 99% zeros (5.25 times the ring's rate to decode, 2.5 times to count, encode and add). Nothing of this "
      "was measured by us.",
@@ -99,10 +99,10 @@ static const struct machine machines[] = {
       .natives = 1u << MODEL_RING,
       .native = {10e-6, 1 / 85e9}}},
     {"frontier",
-     "8 GCDs of MI250X a node, four 200 Gbit/s NICs a node, of which two GCDs share one; RCCL",
+     "8 GCDs of MI250X a node, four 200 Gbit/s NICs a node, one for two GCDs; RCCL",
      "Link rates: PCCL's description of the machine. Latencies, and the rates of RCCL's flat ring: effective constants "
      "that fit the ratios that PCCL prints for all-gather. They do not explain its reduce-scatter (50 to 168 times). "
-     "Codec: that of Perlmutter. Nothing of this was measured by us.",
+     "Codec: as Perlmutter's. None of this is our own measurement.",
      8,
      128 << 20,
      {.link = {{0.6e-3, 1 / 12.5e9}, {5e-6, 1 / 60e9}},
@@ -117,7 +117,7 @@ static const struct machine machines[] = {
      "200 Mbit/s, measured by bench/net over Open MPI (TCP); its rate in proportion.", 1, 1 << 20,
      TEST_NETWORK(11.3e6)},
     {"gige-200", "the test network at 200 Mbit/s: hosts with a core for each rank",
-     "Bandwidth: that of dense rings of 64 MiB in bench/net over Open MPI (docs/developers). Latencies: assumed. "
+     "Bandwidth: dense rings of 64 MiB in bench/net over Open MPI (docs/developers). Latencies: assumed. "
      "Codec: one core of an AMD EPYC with AVX-512.",
      1, 1 << 20, TEST_NETWORK(22.6e6)},
     {"gige-500", "the test network at 500 Mbit/s: hosts with a core for each rank",

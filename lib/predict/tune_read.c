@@ -243,7 +243,7 @@ static enum pici_status read_pairs(struct reader *reader, int i, const char *con
         if (k < 0)
             return unknown(reader, i, "word");
         if (value_words[k])
-            return FAIL(reader, "%s is there twice", keys[k]);
+            return FAIL(reader, "%s occurs twice", keys[k]);
         if (i + 1 == reader->words)
             return FAIL(reader, "the value of %s is missing", keys[k]);
         value_words[k] = i + 1;
@@ -315,8 +315,9 @@ static enum pici_status read_map(struct reader *reader, const struct word *word,
         uint64_t ranks;
         if (!read_digits(&cursor, end, (uint64_t)(shape->ranks - sum), &ranks) || !ranks ||
             (cursor < end ? *cursor != ',' : i + 1 < nodes))
-            return FAIL(reader, "the map's number %d is not that of a node's ranks, or they are more than %d together",
-                        i + 1, shape->ranks);
+            return FAIL(reader,
+                        "the map's number %d is not a node's number of ranks, or they are more than %d together", i + 1,
+                        shape->ranks);
         sum += (int)ranks;
         begin[i + 1] = sum;
     }

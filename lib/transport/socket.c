@@ -179,7 +179,7 @@ static int again(struct node *node, struct peer *peer, ssize_t moved)
                  number(node, peer));
         lose(node, peer, PICI_E_PEER, number(node, peer), explanation);
     } else if (error == EBADMSG && !peer->shared) {
-        snprintf(explanation, sizeof explanation, "rank %d: what it sent was changed on the way", number(node, peer));
+        snprintf(explanation, sizeof explanation, "rank %d: its message was changed on the way", number(node, peer));
         lose(node, peer, PICI_E_TRANSPORT, number(node, peer), explanation);
     } else if (error == EBADMSG) {
         snprintf(explanation, sizeof explanation, "rank %d damaged the memory that it shares with this rank",

@@ -112,7 +112,7 @@ def writable(
     if d.code != wanted.code:
         hint = f": pass dtype='{wanted.name}' if they are its bits" if d.itemsize == wanted.itemsize else ""
         if what:
-            raise TypeError(f"the elements of {what} are {d.name}, those of gradient {wanted.name}{hint}")
+            raise TypeError(f"the elements of {what} are {d.name}, but gradient's are {wanted.name}{hint}")
         raise TypeError(f"the elements are {d.name}, the block's {wanted.name}{hint}")
     if array.size * d.parts != count and what:
         raise ValueError(f"there are {array.size} elements in {what}, and {count} in gradient")
@@ -120,7 +120,7 @@ def writable(
         raise ValueError(f"there are {array.size * d.parts} elements; the block has {count}: inspect(block).count")
     if not array.flags.c_contiguous or not array.dtype.isnative:
         raise ValueError(
-            "what is written to must be row-major and in the host's byte order: write to a copy, made by "
+            "an array to write to must be row-major and in the host's byte order: write to a copy, made by "
             "numpy.array(array, array.dtype.newbyteorder('='), order='C'), and assign it back by array[...] = copy"
         )
     return _stored(array, d), d

@@ -64,7 +64,7 @@ def _tensor(x: Any, dtype: Optional[DTypeLike], on_gpu: bool) -> Buffer:
     if str(x.layout) != "torch.strided":
         raise TypeError(f"a tensor of layout {x.layout}: pass a dense one, as with to_dense()")
     if x.requires_grad:
-        raise ValueError("a tensor that requires grad, of which a collective knows nothing: pass its detach()")
+        raise ValueError("a tensor that requires grad, which collectives do not support: pass its detach()")
     if x.is_conj() or x.is_neg():
         raise ValueError("a lazy conjugate or negative: pass its resolve_conj().resolve_neg()")
     if x.device.type != ("cuda" if on_gpu else "cpu"):

@@ -105,7 +105,7 @@ def _check(status: int, what: str) -> None:
 def diff(base: Any, new: Any, d: DType, format: int, first: int, of: int, capacity: int) -> bytes:
     """The small delta from base to new, contiguous tensors of d on one GPU: elements [first, ...) of a tensor of `of`.
     capacity: the longest delta's bytes.
-        """
+    """
     lib, count, holds = library(), new.numel(), int(d is F4)
     with _torch().cuda.device(new.device):
         room = _Room(new)

@@ -22,8 +22,8 @@ def _beside(path: str) -> str:
     folder, name = os.path.split(path)
     if "libpici" not in name:
         raise ImportError(
-            f"pici: cannot load {path}, which PICI_LIBRARY names: its name lacks 'libpici', so that of libpici_coll, "
-            "beside it, is not known. Name them libpici.so and libpici_coll.so"
+            f"pici: cannot load {path}, which PICI_LIBRARY names: its name lacks 'libpici', so the name of "
+            "libpici_coll beside it is unknown. Name them libpici.so and libpici_coll.so"
         )
     return os.path.join(folder, name.replace("libpici", "libpici_coll", 1))
 

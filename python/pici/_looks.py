@@ -13,10 +13,10 @@ _KINDS = (
     (b"version https://git-lfs.", "a Git LFS pointer, not the file itself: git lfs pull fetches the file"),
     (b"\x93NUMPY", "a .npy file: numpy.load() reads it"),
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file: h5py reads it"),
-    (b"GGUF", "a GGUF file: picitool compress makes a .pici file of it"),
+    (b"GGUF", "a GGUF file: picitool compress converts it to .pici"),
     (b"\x1f\x8b", "gzip data: unpack it first"),
     (b"\x28\xb5\x2f\xfd", "zstd data: unpack it first"),
-    (b"\x80\x02\x8a\x0al\xfc\x9c", "a .pt file of torch before 1.6: picitool compress makes a .pici file of it"),
+    (b"\x80\x02\x8a\x0al\xfc\x9c", "a .pt file of torch before 1.6: picitool compress converts it to .pici"),
 )
 _PAGES = (
     ((b"<!doctype html", b"<html", b"<head"), f"an HTML page, not the file itself: {_AGAIN}, and sign in if it asks"),

@@ -397,7 +397,7 @@ static PyObject *view_copy(PyObject *self, PyObject *args)
     const uint64_t before = v.stored_first - stored_first, have = stored.bytes / lib.dtype_width(v.tensor_dtype);
     if (stored_first > v.stored_first || before > have || have - before < v.stored_count || out.bytes % width ||
         out.bytes / width != n) {
-        PyErr_SetString(PyExc_ValueError, "the arrays are not those of the view's elements");
+        PyErr_SetString(PyExc_ValueError, "the arrays do not match the view's elements");
         return NULL;
     }
     v.stored_first = stored_first;

@@ -216,7 +216,7 @@ def _of_dense(x: Any, dtype: Optional[DTypeLike]) -> _Vector:
 def _read(indices: Any, values: Any, shape: Any, dtype: Optional[DTypeLike]) -> _Vector:
     if values is not None:
         if shape is None:
-            raise TypeError("shape: pass that of the whole vector, beside indices and values")
+            raise TypeError("shape: pass the whole vector's shape, with indices and values")
         return _pair(indices, values, shape, dtype)
     if shape is not None:
         raise TypeError("values: pass them, with indices and shape; or an array that has all of these alone")

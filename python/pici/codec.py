@@ -378,7 +378,7 @@ def diff(
     if tuple(old.shape) != tuple(elements.shape):
         raise ValueError(f"the arrays differ in shape, {old.shape} and {elements.shape}: reshape one of them")
     if not small and (of is not None or offset):
-        raise ValueError("a block does not store where its elements lie: pass small=True, whatever the dtype")
+        raise ValueError("a block does not store its elements' position: pass small=True, for any dtype")
     if on_gpu:
         if checksum:
             raise ValueError("a delta that is made on a GPU has no checksum: that would take longer than the delta")

@@ -582,7 +582,7 @@ class Update:
 
     def _open(self) -> _codec.Update:
         if self._handle is None:
-            raise ValueError("the update was committed: nothing of it is kept")
+            raise ValueError("the update was committed: its old state is gone")
         return self._handle
 
     def switch(self) -> None:
@@ -637,7 +637,7 @@ def _in_place(name: Any, x: Any) -> None:
         raise type(e)(f"{name!r}: {e}") from None
     if not (array.flags.c_contiguous and array.dtype.isnative and array.flags.writeable and _LITTLE):
         raise ValueError(
-            f"{name!r}: what is changed in place must be row-major, in the host's byte order and writable; "
+            f"{name!r}: arrays to change in place must be row-major, in the host's byte order and writable; "
             "use load_delta(), which makes new arrays"
         )
 
@@ -685,7 +685,7 @@ def apply_delta(
     update = Update(state, deltas, u31(threads, "threads"), shards or {})
     if strict and update.unverified:
         raise UnsupportedError(
-            f"tensor {update.unverified[0]!r} is a shard, and changes: no delta has a hash of it, or not of all of it"
+            f"tensor {update.unverified[0]!r} is a shard and changes, but no delta has hashes of all of it"
         )
     if not stage:
         update.switch()
@@ -713,6 +713,6 @@ def arrays_of(whole: Storage, to: str) -> dict[str, Any]:
             found[name] = _arrays.delivery(d, to)(shaped)
         return found
     except KeyError as e:
-        raise ValueError(f"a tensor has the type {e}, of which there are no arrays: use apply_files()") from None
+        raise ValueError(f"a tensor has the type {e}, which has no arrays: use apply_files()") from None
     except (AttributeError, TypeError) as e:
         raise CorruptError(f"the result is no .safetensors file: {e}") from None

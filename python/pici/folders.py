@@ -222,7 +222,7 @@ class _Checkpoint:
         try:
             where = {t: f"{folder}/{name}" if folder else name for t, name in _index(path).items()}
         except CorruptError as e:
-            warnings.warn(f"{e}; it is kept as it is", stacklevel=4)
+            warnings.warn(f"{e}; it is kept unchanged", stacklevel=4)
             return
         wrong = ""
         for t, name in where.items():
@@ -235,7 +235,7 @@ class _Checkpoint:
                 if t not in where:
                     wrong = wrong or f"tensor {t!r} is also in {name}"
         if wrong:
-            warnings.warn(f"{path} is out of date: {wrong}; it is kept as it is", stacklevel=4)
+            warnings.warn(f"{path} is out of date: {wrong}; it is kept unchanged", stacklevel=4)
 
     def refuse_names(self) -> None:
         """ValueError if a file of the checkpoint cannot be stored under its name."""
@@ -265,7 +265,7 @@ def _index(path: _P) -> dict[str, str]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            raise ValueError("a name is there twice")
+            raise ValueError("a name occurs twice")
         return found
 
     try:

@@ -194,7 +194,7 @@ judge 0 "compress .." $?
 rmdir one/sub
 for to in one/sub one/x.pici ./one/../one/y; do
     expect 2 "into the source: $to" "$tool" compress -o $to one
-    says "into the source: $to" "$to: is inside the input folder: choose a path outside of it" "$err"
+    says "into the source: $to" "$to: is inside the input folder: choose a path outside it" "$err"
     absent "into the source" $to
 done
 [ "$(ls -A one)" = "$(printf 'config.json\nmodel.safetensors')" ] && pass || fail "into the source: $(ls -A one)"

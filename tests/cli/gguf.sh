@@ -122,7 +122,7 @@ bad() { # TENSOR...: of 32 bytes of data
     { aligned front 32; zeros 32; } >bad.gguf
 }
 header 1 0 0 >bad.gguf
-refused "version 1" 'version 1 of GGUF; versions 2 and 3 are read, and llama.cpp makes these of it'
+refused "version 1" 'version 1 of GGUF; versions 2 and 3 are read, and llama.cpp makes them from it'
 bad a 0 0 9
 refused "a tensor beyond the end" 'the file ends 4 bytes before the last tensor does'
 bad a 99 0 1

@@ -197,7 +197,7 @@ for verb in 'decompress -o x' test extract list; do
     grep -q 'looks like' "$err" && fail "$verb cut.bin: $(cat "$err")" || pass
 done
 expect 1 "decompress a .npy" "$tool" decompress -o x npy.bin
-says "decompress a .npy" 'it looks like a .npy file: picitool compress makes a .pici file of it' "$err"
+says "decompress a .npy" 'it looks like a .npy file: picitool compress converts it to .pici' "$err"
 cat zstd.bin | "$tool" decompress - >x 2>"$err"
 judge 1 "a pipe of zstd data" $?
 says "a pipe of zstd data" '; it looks like zstd data: unpack it first' "$err"

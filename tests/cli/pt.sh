@@ -347,9 +347,9 @@ END
     }
     refused version "an unknown version of torch's old files"
     refused long 'a storage goes beyond the end of the file'
-    refused unknown 'a storage is there twice, or no tensor says what it holds'
-    refused two 'a storage is there twice, or no tensor says what it holds'
-    refused up 'a storage is there twice, or no tensor says what it holds'
+    refused unknown 'a storage occurs twice, or no tensor gives its dtype'
+    refused two 'a storage occurs twice, or no tensor gives its dtype'
+    refused up 'a storage occurs twice, or no tensor gives its dtype'
     refused nolist 'the keys of the storages are not a list'
     refused number 'the key of a storage is not as torch writes it'
     refused view "the pickle's tensor 'w' has a storage that is not as torch writes it"

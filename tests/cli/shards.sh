@@ -192,7 +192,7 @@ bad "a shard is cut" 'b/model-00003-of-00008.safetensors: offset .*the file ends
 printf '\377' | dd of=b/model-00003-of-00008.safetensors bs=1 seek=20 conv=notrunc 2>"$err"
 bad "a shard is damaged" 'b/model-00003-of-00008.safetensors: offset '
 cp a/model-00001-of-00008.safetensors b/model-00003-of-00008.safetensors
-stale "a tensor in two shards" "tensor '.*' is not in model-00003-of-00008.safetensors; it is kept as it is"
+stale "a tensor in two shards" "tensor '.*' is not in model-00003-of-00008.safetensors; it is kept unchanged"
 sed -i 's/"layer.7.w"/"layer.7.x"/' $index
 stale "a tensor of another name" "tensor 'layer.7.x' is not in model-"
 sed -i 's/"layer.7.w": [^,]*,//' $index
@@ -200,7 +200,7 @@ stale "a tensor less" "tensor 'layer.7.w' is also in model-"
 sed -i 's/"layer.7.w"/"layer.77.w": "model-00001-of-00008.safetensors", &/' $index
 stale "a tensor that no shard has" "tensor 'layer.77.w' is not in model-00001-of-00008.safetensors"
 sed -i 's/"layer.7.w"/"layer.8.w": "model-00001-of-00008.safetensors", &/' $index
-stale "a tensor twice" "offset [0-9]+: tensor 'layer.8.w' is there twice; it is kept as it is"
+stale "a tensor twice" "offset [0-9]+: tensor 'layer.8.w' occurs twice; it is kept unchanged"
 sed -i 's|"model-00002-of|"../model-00002-of|' $index
 stale "a shard in another folder" "'../model-00002-of-00008.safetensors' is not the name of a shard: it has a slash"
 sed -i 's|"model-00002-of[^"]*"|".."|' $index

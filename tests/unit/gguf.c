@@ -173,9 +173,9 @@ Test(gguf, refuses)
         {"a", 1, one, 0, INT64_MAX, "tensor 'a' has an offset that overflows"},
         {"a", 1, one, 0, UINT64_MAX, "tensor 'a' has an offset that overflows"},
         {"a", 1, one, 0, 64, "the file ends 4 bytes before the last tensor does"},
-        {"b", 1, one, 0, 8, "tensor 'b' is there twice"},
+        {"b", 1, one, 0, 8, "tensor 'b' occurs twice"},
         {"a", 1, one, 0, 2, "tensor 'a' overlaps another"},
-        {"padding+++++++++++++++++", 1, one, 0, 8, "has a name for what is between tensors"},
+        {"padding+++++++++++++++++", 1, one, 0, 8, "has a name reserved for bytes between tensors"},
     };
     struct gguf file;
     struct parse_error error;

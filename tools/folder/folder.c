@@ -274,7 +274,7 @@ static int look_into(struct folder_entry *entry, const char *path)
         tensors_close(&tensors);
     }
     if (reason)
-        tool_warn(path, "%s; it is copied as it is", reason);
+        tool_warn(path, "%s; it is copied unchanged", reason);
     return TOOL_OK;
 }
 
@@ -380,7 +380,7 @@ static void tell_stale(struct compared *compared, const struct shards_tensor *te
     char name[QUOTE];
     char *const path = compared->warned ? NULL : folder_path(compared->folder->path, compared->name, "");
     if (path)
-        tool_warn(path, "is out of date: tensor '%s' is %s %s; it is kept as it is",
+        tool_warn(path, "is out of date: tensor '%s' is %s %s; it is kept unchanged",
                   pici_parse_printable(name, sizeof name, tensor->name, tensor->name_size), where, shard);
     free(path);
     compared->warned = true;
@@ -441,7 +441,7 @@ static int compare_index(const struct folder *folder, const char *name, const ui
     if (!good) {
         char *const path = folder_path(folder->path, name, "");
         if (path)
-            tool_warn(path, "is not an index of shards: offset %" PRIu64 ": %s; it is kept as it is", error.offset,
+            tool_warn(path, "is not an index of shards: offset %" PRIu64 ": %s; it is kept unchanged", error.offset,
                       error.what);
         free(path);
         return TOOL_OK;

@@ -130,7 +130,7 @@ int folder_refuse_inside(const char *input_path, const char *output_path)
     free(copy);
     free(from_path);
     free(above);
-    return inside ? tool_usage(output_path, "is inside the input folder: choose a path outside of it") : TOOL_OK;
+    return inside ? tool_usage(output_path, "is inside the input folder: choose a path outside it") : TOOL_OK;
 }
 
 /* The most files to make at a time: each has up to four descriptors, and pici_files_kept leaves three quarters. */

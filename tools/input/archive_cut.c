@@ -184,7 +184,7 @@ void cut_tell_kept(const struct cut *cut)
         return;
     pici_parse_printable(name, sizeof name, entry->name, entry->name_size);
     if (cut->kept == 1)
-        tool_warn(cut->archive->input->name, "1 of %zu entries is kept as it is: '%s': %s", cut->archive->zip.count,
+        tool_warn(cut->archive->input->name, "1 of %zu entries is kept unchanged: '%s': %s", cut->archive->zip.count,
                   name, cut->kept_reason.what);
     else
         tool_warn(cut->archive->input->name, "%zu of %zu entries are kept as they are, the first: '%s': %s", cut->kept,

@@ -61,7 +61,7 @@ const char *looks(struct input *input, const uint8_t *head, size_t size, enum to
         return buffer;
     if (sniffed.type && tool_type_exists(sniffed.type)) {
         snprintf(word, sizeof word, "--type %s", sniffed.type);
-        advice = taken == TYPE_UNSET ? "picitool compress makes a .pici file of it" : word;
+        advice = taken == TYPE_UNSET ? "picitool compress converts it to .pici" : word;
     }
     const char *const colon = advice ? ": " : "";
     snprintf(buffer, LOOKS_TEXT, "looks like %s%s%s", sniffed.what, colon, advice ? advice : "");

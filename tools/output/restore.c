@@ -104,7 +104,7 @@ static int find_deflated(struct moved *moved)
         return bad_attr(moved, ATTR_DEFLATE);
     if (!unzip_inflates())
         return restore->reading->keep_going
-                   ? refuse(moved, "was deflated; this build has no zlib", ", and writes it as it is")
+                   ? refuse(moved, "was deflated; this build has no zlib", ", and writes it unchanged")
                    : restore_no_zlib(restore->reading->input->name, moved->tensor->name);
     moved->header = moved->deflated.header < moved->head_before ? (size_t)moved->deflated.header : moved->head_before;
     moved->head_before -= moved->header;

@@ -120,7 +120,7 @@ static bool check_names(const struct folder_list *list, const char **reason)
         if (i && by_name(&file[-1], file) >= 0)
             *reason = "it is a duplicate, or out of order";
         else if (strcmp(file->name, FOLDER_LIST_NAME) == 0)
-            *reason = "it is that of the list";
+            *reason = "it is the list's";
         else if (file->kind == FOLDER_SAME && !list->delta)
             *reason = "there is no base";
         if (!*reason && file->kind == FOLDER_SHARD) {

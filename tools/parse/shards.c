@@ -220,7 +220,7 @@ static bool arrange(struct parser *parser)
         shards->tensor[i] = parser->entry[i].tensor;
         if (i && by_name(&shards->tensor[i - 1], &shards->tensor[i]) == 0)
             return pici_parse_fail(
-                parser->error, parser->entry[i].offset, "tensor '%s' is there twice",
+                parser->error, parser->entry[i].offset, "tensor '%s' occurs twice",
                 pici_parse_printable(shown, sizeof shown, shards->tensor[i].name, shards->tensor[i].name_size));
     }
     shards->tensors = parser->count;

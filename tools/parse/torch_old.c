@@ -148,7 +148,7 @@ static bool take_storage(struct file *file, struct zip *zip, const struct pickle
     const struct storage wanted = {&like, false};
     struct storage *found = count ? bsearch(&wanted, storages, count, sizeof wanted, by_key) : NULL;
     if (strspn(text + 1, "0123456789") < size || !found || found->found)
-        return fail(file, "a storage is there twice, or no tensor says what it holds");
+        return fail(file, "a storage occurs twice, or no tensor gives its dtype");
     found->found = true;
     uint8_t items[8];
     uint64_t bytes, item_count = 0;

@@ -73,7 +73,7 @@ void predicted_print(const struct predict *prediction)
         printf("  %-34s %s\n", name, value);
     printf("  source: ");
     term_puts(stdout, prediction->source);
-    printf("\n\nSpeedup over the best dense call of another library; the letter is what is fastest:\n");
+    printf("\n\nSpeedup over the best dense call of another library; the letter is the fastest algorithm:\n");
     print_letters(prediction);
     for (int collective = 0; collective < prediction->collectives; collective++)
         for (int density = 0; density < prediction->densities; density++) {
@@ -309,8 +309,8 @@ static void put_head(struct markup *markup, const struct predict *prediction)
         markup_put(markup, "</td></tr>\n");
     }
     markup_put(markup,
-               "</tbody></table>\n<p>A cell has the speedup of what is fastest over the best dense call of another "
-               "library, and its letter:");
+               "</tbody></table>\n<p>A cell has the speedup of the fastest algorithm over the best dense call of "
+               "another library, and its letter:");
     for (int i = 0; i < prediction->candidates; i++) {
         if (!prediction->candidate[i].ours && i &&
             prediction->candidate[i - 1].letter == prediction->candidate[i].letter)

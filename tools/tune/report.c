@@ -207,7 +207,7 @@ static int print_rule(struct report *report, const char *name,
     printf("%-22s %5d %7.1f%% %7.1f%% %7.1f%% %7.1f%%", name, count, 100.0 * right / count, mean,
            stats_quantile(regret, count, 0.95), most);
     if (missing)
-        printf("  (%d calls: what it takes was not measured)", missing);
+        printf("  (%d calls: the choice was not measured)", missing);
     printf("\n");
     return count;
 }

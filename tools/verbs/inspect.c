@@ -483,7 +483,7 @@ static int inspect_one(const char *path, const struct tool_options *options, voi
 static int add_operand(const char *path, struct folder *folder, char ***args, int *nargs)
 {
     if (folder && !folder->made && !folder->index.shards)
-        return tool_usage(path, "has no " SHARDS_EXTENSION " files, of which inspect would show the tensors");
+        return tool_usage(path, "has no " SHARDS_EXTENSION " files; inspect would show their tensors");
     if (folder && !folder->made)
         TRY(folder_check(folder, NULL, NULL, NULL));
     size_t most = 1;

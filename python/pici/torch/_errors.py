@@ -286,7 +286,7 @@ class ErrorState(State):
             raise ValueError(f"a state of {type(self).__name__} has 'iter' and 'errors'")
         kind, version = state_dict.get("kind", type(self).__name__), state_dict.get("version", _VERSION)
         if kind != type(self).__name__:
-            raise ValueError(f"the state is that of a {kind}, and this is a {type(self).__name__}")
+            raise ValueError(f"the state is from a {kind}, and this is a {type(self).__name__}")
         if version != _VERSION:
             raise ValueError(f"the state has version {version}, and this pici.torch reads version {_VERSION}")
         own = {what: {_plain(n): e for n, e in self._own(state_dict, what).items()} for what in self._kept()}

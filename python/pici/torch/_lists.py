@@ -91,7 +91,7 @@ def all_reduce(
                 f"a tensor of the list is {x.layout}: pass dense ones, and sparse ones to all_reduce_sparse"
             )
         if x.dtype not in AVERAGED:
-            raise TypeError(f"a tensor of the list is {x.dtype}, of which there are no averages")
+            raise TypeError(f"a tensor of the list is {x.dtype}, which cannot be averaged")
     group = resolved(state.process_group if group is None else group)
     places = state.places_of(tensors) if isinstance(state, ErrorState) else tensors
     kinds: dict[Any, list[int]] = {}

@@ -126,7 +126,7 @@ class Replica:
                     channel.say({"go": True})
                     self._deltas(channel, update, parts, plan.get("more") is True, step)
             except (KeyError, TypeError) as e:
-                raise _wire.WireError(f"the plan of the trainer makes no sense: {e!r}") from None
+                raise _wire.WireError(f"the trainer's plan is invalid: {e!r}") from None
             finally:
                 step.bytes += channel.received
         return update
@@ -198,7 +198,7 @@ class Replica:
                 seen.add(group)
                 yield group, channel.receive_data(length)
             elif message.get("wait") is not True:
-                raise _wire.WireError("a message between deltas makes no sense")
+                raise _wire.WireError("a message between deltas is invalid")
 
     def stage(self, update: Update, rows: dict[int, list[Any]]) -> None:
         """Check the deltas of some groups, each in order."""

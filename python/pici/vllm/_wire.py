@@ -60,7 +60,7 @@ def parsed(url: str) -> Address:
     if scheme in ("tcp", "tls") and colon and port.isascii() and port.isdigit() and int(port) < 65536:
         return Address(scheme, host.strip("[]"), int(port), "")
     raise ValueError(
-        f"url={url!r}: pass tcp://HOST:PORT, tls://HOST:PORT, or that of a log, as file:///FOLDER or s3://BUCKET/RUN"
+        f"url={url!r}: pass tcp://HOST:PORT, tls://HOST:PORT, or a log's URL: file:///FOLDER or s3://BUCKET/RUN"
     )
 
 

@@ -312,7 +312,7 @@ class PiciWeightTransferEngine(WeightTransferEngine):
             found = sorted(name for name in os.listdir(folder) if name.endswith(".safetensors"))
             names = [name for name in found if not name.startswith("consolidated")] or found
         except (KeyError, TypeError, AttributeError) as e:
-            raise ValueError(f"the index makes no sense: {e!r}") from None
+            raise ValueError(f"the index is invalid: {e!r}") from None
         with tempfile.TemporaryDirectory(prefix="pici-") as links:
             for i, name in enumerate(names):
                 os.symlink(os.path.abspath(os.path.join(folder, name)), os.path.join(links, f"{i}.safetensors"))

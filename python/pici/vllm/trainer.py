@@ -106,9 +106,7 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
         if address.scheme == _wire.LOG and info.encoding == "replace":
             raise ValueError("a log leads from state to state: pass encoding='small' with the url of a log")
         if address.scheme == _wire.LOG and address.path.startswith(("http:", "https:")):
-            raise ValueError(
-                f"url={info.url!r}: logs are read over HTTP, not written: pass tcp:// or that of the store"
-            )
+            raise ValueError(f"url={info.url!r}: logs are read over HTTP, not written: pass tcp:// or the store's URL")
         if (address.scheme == "tls") != bool(info.certificate):
             raise ValueError("a url of tls:// takes a certificate, and others take none: certificate='cert.pem'")
         if not self.is_sender:
