@@ -152,8 +152,8 @@ def picture(rows, weights, path):
         ticks = [(r["share"] * 100, f"{r['share']:.2%}") for r in mine]
         marks = plot.ticks_1_2_5(y_axis.low, y_axis.high)
         y_ticks = [(v, f"{v / 1e3:g} KB" if v < 1e6 else f"{v / 1e6:g} MB") for v in marks]
-        what = "weights that changed"
-        panels.append(plot.panel(name, series, x_axis, y_axis, ticks, y_ticks, what, "bytes a million weights"))
+        what = "changed weights"
+        panels.append(plot.panel(name, series, x_axis, y_axis, ticks, y_ticks, what, "bytes per million weights"))
     text = plot.sheet([panels])
     pathlib.Path(path).write_text(text.replace(">", ">\n<!-- SPDX-License-Identifier: BSD-3-Clause -->", 1))
 

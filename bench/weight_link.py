@@ -193,7 +193,7 @@ def svg(rows, count, path):
         f'<svg xmlns="http://www.w3.org/2000/svg" width="860" height="{70 + 34 * len(groups)}" '
         'font-family="sans-serif" font-size="13">',
         '<rect width="100%" height="100%" fill="#ffffff"/>',
-        f'<text x="20" y="24">Seconds a step over 200 Mbit/s, {count / 1e6:.0f} million bf16 weights</text>',
+        f'<text x="20" y="24">Seconds per step over 200 Mbit/s, {count / 1e6:.0f} million bf16 weights</text>',
     ]
     for i, (_, colour, word) in enumerate(stages):
         lines.append(f'<rect x="{520 + 100 * i}" y="13" width="12" height="12" fill="{colour}"/>')
