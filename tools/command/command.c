@@ -16,7 +16,7 @@ const struct command_option command_options[OPTIONS] = {
         {0, "memory", "BYTES", false,
          "memory limit: use fewer threads to stay below it, and fail if one does not fit\n(suffixes K M G T)"},
     [OPT_ZSTD] = {'z', "zstd", "LEVEL", true,
-                  "also compress chunks with zstd where that is smaller;\n-1 to -19 for short"},
+                  "also compress chunks with zstd where that is smaller;\nshort forms: -1 to -19"},
     [OPT_ZEROS] = {0, "zeros", "ZEROS", false,
                    "exact (default): restore each bit; value: store float zeros without sign:\n-0.0 becomes +0.0"},
     [OPT_PACK] =
@@ -68,7 +68,7 @@ const struct command_option command_options[OPTIONS] = {
     [OPT_QUIET] = {'q', "quiet", NULL, false, "no results, warnings, progress or prompts; twice: no errors"},
     [OPT_VERBOSE] = {'v', "verbose", NULL, false, "print each tensor, and results even without a terminal"},
     [OPT_RECURSE] = {'r', "recursive", NULL, false,
-                     "treat each file in and below folders by itself; skip files of other types"},
+                     "process each file in folders and subfolders; skip files of other types"},
     [OPT_OUT_DIR] = {0, "output-dir-flat", "DIR", false, "write all outputs to the folder DIR"},
     [OPT_ULTRA] = {0, "ultra", NULL, false, "allow -20 to -22"},
     [OPT_NO_PROGRESS] = {0, "no-progress", NULL, false, "no progress line"},
@@ -131,11 +131,9 @@ const struct verb command_verbs[] = {
     {NULL, "diff", verb_diff, "BASE NEW", "write the delta from one file of tensors to another",
      "BASE and NEW are .safetensors, .gguf, .npy or raw files, or folders of shards; DELTA is then a folder too. A "
      "delta\n"
-     "stores tensors of the same name, type and shape as the bits that differ, and others whole. By default, it "
-     "stores\n"
-     "a tensor of f32, f16 or bf16 as small deltas if these are at least an eighth shorter for the first 4 Mi "
-     "elements\n"
-     "with changes. Decoding small deltas needs the base.",
+     "stores the bits that differ in tensors of the same name, type and shape, and other tensors whole. By default,\n"
+     "it stores a tensor of f32, f16 or bf16 as small deltas if these are at least an eighth shorter for the first\n"
+     "4 Mi elements with changes. Decoding small deltas needs the base.",
      2, 2,
      INPUT_BITS | BIT(OPT_SMALL) | BIT(OPT_FAST) | BIT(OPT_FORMAT) | MEMORY_BITS | BIT(OPT_ZSTD) | BIT(OPT_MAX_SIZE) |
          OUTPUT_BITS | TALK_BITS},
@@ -171,7 +169,7 @@ const struct verb command_verbs[] = {
     {NULL, "mount", verb_mount, "IN DIR", "show the original files of IN, read-only, in the folder DIR",
      "IN is a folder of compress, or a .pici file. Any program can open the files; mount decodes only the chunks that\n"
      "it reads. Runs until a signal or fusermount3 -u DIR ends it. Damaged chunks and copies give read errors (EIO),\n"
-     "and a line here. --threads: chunks to decode at a time.",
+     "and mount prints a line for each. --threads: chunks to decode at a time.",
      2, 2, MEMORY_BITS | BIT(OPT_CACHE) | BIT(OPT_QUIET) | BIT(OPT_VERBOSE)},
     {NULL, "bench", verb_bench, "[FILE]",
      "measure the codec against memcpy, on synthetic data or a file's largest tensor",

@@ -38,10 +38,10 @@ enum { EXIT_USAGE = 2, EXIT_NOT_STARTED = 126, EXIT_NOT_FOUND = 127, EXIT_SIGNAL
 
 static const char usage[] =
     "usage: pici-run -n RANKS [--] COMMAND [ARGUMENT...]\n"
-    "Starts RANKS processes of COMMAND on this host. Each finds PICI_RANK, PICI_RANKS, PICI_RENDEZVOUS and PICI_TOKEN\n"
-    "in its environment, where pici_comm_rendezvous(&comm, NULL, 0, 0, NULL) looks for them.\n"
+    "Starts RANKS processes of COMMAND on this host, with PICI_RANK, PICI_RANKS, PICI_RENDEZVOUS and PICI_TOKEN in\n"
+    "the environment of each, for pici_comm_rendezvous(&comm, NULL, 0, 0, NULL).\n"
     "  -n, --ranks N    number of processes\n"
-    "  -v, --verbose    print to standard error how each rank ended\n"
+    "  -v, --verbose    print each rank's exit status to standard error\n"
     "  --version, --help\n"
     "Rank 0 gets the standard input. If a rank fails, pici-run ends the others after a second. It exits with the\n"
     "status of the first rank that failed, or 128 plus the number of the signal that ended it.\n";
