@@ -140,7 +140,7 @@ CONTESTANTS = {
         Contestant("pici-backend", "pici, the backend", nothing, backend="cpu:pici"),
         Contestant("gloo-pruned", "gloo, 90% pruned", nothing, pruned=0.9),
         Contestant("pici-pruned", "pici, all_reduce_hook, 90% pruned", lossless, pruned=0.9),
-        Contestant("samo-pruned", "gloo, 90% pruned, remaining weights in one buffer", samo, pruned=0.9),
+        Contestant("samo-pruned", "gloo, 90% pruned, the rest in one buffer", samo, pruned=0.9),
         Contestant("pici-pruned-gradients", "pici, all_reduce_hook, 90% of gradients pruned", pruned_gradients),
         Contestant("bits4", "pici, 4 bits", bits(4)),
         Contestant("outer", "pici, Outer, every 20 steps", nothing, outer={"inner_steps": 20}),
