@@ -414,8 +414,9 @@ class Objects(Files):
             self.assertRaises(pici.CorruptError, pici.open, Stream(self.data[:n]))
 
     def test_signals(self):
-        """An exception of a signal's handler, wherever in a call it comes, is that of the call, or comes between two
-        calls: never is a file wrong or an array unread without an exception."""
+        """An exception of a signal handler, at any point of a call, becomes the call's exception, or comes between two
+        calls. No file is wrong, and no array unread, without an exception.
+        """
 
         class Interrupt(Exception):
             pass

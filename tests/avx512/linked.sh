@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Test the logic of the AVX-512 kernels on any CPU with AVX2: lib/cpu/avx512.inc is compiled for AVX2, its intrinsics
-# in plain C (tests/avx512/emulated*.h), and linked in place of the real one. make check-avx512 tests the instructions.
+# Test the logic of the AVX-512 kernels on any CPU with AVX2. lib/cpu/avx512.inc is compiled for AVX2, with its
+# intrinsics in plain C (tests/avx512/emulated*.h), and linked instead of the real one. make check-avx512 tests the
+# instructions.
 #   BUILD=DIR CC=... SANITIZE=... tests/avx512/linked.sh      after make test-programs
 set -eu
 build=${BUILD:-build}

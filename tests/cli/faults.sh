@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Each verb that writes, with an error of the system at each call in turn that opens, writes, synchronizes, names or
-# removes a file; then again, and killed before one of these calls; then again to its end. What there was before is
-# there, or the whole of what is new. With PICI_TEST_FULL=1 each fault is followed by a kill before each of the calls.
+# Each verb that writes, with a system error at each call in turn that opens, writes, synchronizes, names or removes a
+# file. Then again, killed before one of these calls; then again to its end. What there was before is there, or the
+# whole of what is new. With PICI_TEST_FULL=1 each fault is followed by a kill before each of the calls.
 . tests/cli/common
 here=$PWD
 

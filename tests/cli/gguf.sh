@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# picitool on GGUF files, in both byte orders and both versions, with gaps, from files and pipes: the same bytes come
-# back, quantized blocks are as they are, and what is malformed is an error.
+# picitool on GGUF files, in both byte orders and both versions, with gaps, from files and pipes. The same bytes come
+# back, quantized blocks are unchanged, and malformed files are errors.
 . tests/cli/common
 
 big=

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# What people who know zstd and other tools type: options together, levels, folders file by file, standard input without
-# a name, help, names that do not exist, and the times and permissions that outputs have.
+# Command lines of people who know zstd and other tools: options together, levels, folders file by file, standard input
+# without a name, help, and missing files. Also the times and permissions of outputs.
 . tests/cli/common
 
 numbers 300 >n1200

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# picitool does not hold a whole file in memory: a sparse file of 1 GiB is compressed, tested, listed, extracted from
-# and restored in 64 MiB of address space; with PICI_TEST_FULL=1, one of 20 GiB in the same space.
+# picitool does not hold a whole file in memory. In 64 MiB of address space it compresses, tests, lists, extracts from
+# and restores a sparse file of 1 GiB, or of 20 GiB with PICI_TEST_FULL=1.
 . tests/cli/common
 if [ -n "${SANITIZE:-}" ]; then
     skip "memory of large files: a sanitizer needs address space of its own"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Folders with files of torch.save beside shards: tensors that both have are stored once, the files come back byte for
-# byte, and what is no such file, or damaged, is copied.
+# Folders with files of torch.save beside shards. Tensors that both have are stored once, and the files come back byte
+# for byte. Other files, and damaged ones, are copied.
 . tests/cli/common
 
 if ! python3 -c 'import zipfile' 2>/dev/null; then

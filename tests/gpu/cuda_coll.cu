@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Collectives on buffers in a GPU's memory, beside the same ones in the host's, bit for bit: ranks of this process, by
- * way of threads' transport, with messages in the GPU's memory and in pinned memory. One thread drives all ranks by
- * turns, so that over the emulator a seed decides which rank and which stream gets on. */
+ * Compare collectives on buffers in GPU memory with collectives in host memory, bit for bit. The ranks are in this
+ * process, over the threads' transport, with messages in GPU memory and in pinned memory. One thread drives all ranks
+ * by turns, so that over the emulator a seed decides which rank and which stream gets on. */
 #include "cuda_team.cuh"
 
 #include <algorithm>
@@ -357,8 +357,8 @@ static void errors(void)
     tally(cudaGetLastError() == cudaSuccess, "after errors");
 }
 
-/* The current device is another one than the communicator's, from the middle of a call on: what cannot be launched is
- * told in the runtime's words, and not once more to the program. */
+/* From the middle of a call on, the current device is not the communicator's. A failed launch gives the runtime's error
+ * text, and does not leave that error to the program. */
 static void other_device(void)
 {
     enum { N = 5000 };
@@ -492,8 +492,8 @@ static void freed(void)
     }
 }
 
-/* Messages are damaged on their way: every rank comes to an end, with an error if not with the sum; nothing is touched
- * that should not be, which is for the emulator or the GPU's checkers to say. */
+/* Messages are damaged on their way. Every rank ends, with an error or with the sum. The emulator or the GPU's checkers
+ * verify that nothing else is touched. */
 static void damaged(void)
 {
     enum { N = 20000, RANKS = 3 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Collectives with lossy codecs on buffers in a GPU's memory, beside the host's, with messages in the GPU's memory and
- * in pinned memory; messages that were changed on their way; and what is refused. */
+ * Compare collectives with lossy codecs on buffers in GPU memory and in host memory, with messages in GPU memory and in
+ * pinned memory. Also messages that change on their way, and rejected calls. */
 #include "cuda_values_team.cuh"
 
 extern "C" {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Packed blocks on a GPU, or over the emulator of thread blocks, compared with formats/ref.c byte for byte: every float
- * dtype, both levels, all kinds of exponents, golden vectors, damaged blocks. The last line is "N passed, N failed".
+ * Packed blocks on a GPU, or over the emulator of thread blocks, compared with formats/ref.c byte for byte. Covers
+ * every float dtype, both levels, all kinds of exponents, golden vectors, and damaged blocks. The last line is "N
+ * passed, N failed".
  *   cuda_packed [--quick | --smallest] [DIRECTORY]      of the vectors; formats/vectors otherwise */
 #include "cuda_blocks.cuh"
 
@@ -20,8 +21,8 @@ enum exponents {
     EXP_KINDS
 };
 
-/* Run `use` on n elements; zero: how many in a million are zero, negative: of these, have a sign; brief: low bytes of
- * mantissas are zero; cleared: so many of the first elements, every second one, are zero. */
+/* Run `use` on n elements. zero: how many in a million are zero; negative: how many of these have a sign. brief: low
+ * bytes of mantissas are zero. cleared: every second one of this many first elements is zero. */
 template <class USE>
 static void with_floats(uint64_t n, enum pici_dtype dtype, enum exponents kind, unsigned zero, unsigned negative,
                         bool brief, unsigned cleared, USE use)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What cuda/reduce.h does to dense elements and to messages, against what the host does, to the bit: every pair of
- * bytes, every quotient of up to 16 bits, every distance from an aligned address, messages cut at every byte. On a GPU,
- * or over the emulator of thread blocks. The last line is "N passed, N failed".
+ * Compare the functions of cuda/reduce.h on dense elements and on messages with the host's, bit for bit. Covers every
+ * pair of bytes, every quotient of up to 16 bits, every distance from an aligned address, and messages cut at every
+ * byte. On a GPU, or over the emulator of thread blocks. The last line is "N passed, N failed".
  *   cuda_reduce [--quick | --smallest] */
 #include "cuda_device.cuh"
 

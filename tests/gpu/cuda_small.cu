@@ -474,8 +474,8 @@ static void check_apply_columns(const struct sample &s, const struct pici_column
     tally(starts_with(dst, expected ? before : want, bytes), "%s: %s: columns: another result", s.name, what);
 }
 
-/* The deltas of a tensor's columns in three shards, where they are in the tensor and without what is between; in a row,
- * on the whole, on some of them, and damaged. */
+/* The deltas of a tensor's columns in three shards, in place in the tensor and copied without gaps. They are applied in
+ * a row, to the whole tensor, to some columns, and damaged. */
 static void columns(void)
 {
     enum { ROWS = 13, ROW = 97 };

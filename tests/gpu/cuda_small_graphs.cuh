@@ -10,8 +10,8 @@
 #include "tests/gpu/emu/cuda_graphs.h"
 #endif
 
-/* In a graph that is run again on other data: make the delta of a part of a tensor, whose size the host does not learn,
- * and apply it to its base. */
+/* In a graph that runs again on other data: make the delta of a part of a tensor, and apply it to its base. The host
+ * does not learn the delta's size. */
 static void check_graph(enum pici_dtype dtype, enum pici_holds holds, enum pici_format format)
 {
     static const enum step steps[] = {STEP_USUAL, STEP_TINY, STEP_RANDOM, STEP_NONE};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What tests of collectives in a GPU's memory share: ranks of this process by way of threads' transport, which one
- * thread drives by turns, so that over the emulator a seed decides which rank and which stream gets on. */
+ * Shared by tests of collectives in GPU memory: ranks of this process over the threads' transport. One thread drives
+ * them by turns, so that over the emulator a seed decides which rank and which stream advances. */
 #ifndef PICI_TESTS_CUDA_TEAM_CUH
 #define PICI_TESTS_CUDA_TEAM_CUH
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Casts and QSGD in device memory against the reference of formats/values.md and the library's codecs on the host, to
- * the bit: every dtype, width, norm and rounding, buckets with zeros, infinities, NaNs and denormals, any length and
- * alignment, residuals, and arrays that break each rule. Selections of the largest elements likewise. On a GPU, or over
- * the emulator of thread blocks. The last line is "N passed, N failed".
+ * Compare casts and QSGD in device memory with the reference of formats/values.md and the library's codecs on the host,
+ * bit for bit. Covers every dtype, width, norm and rounding, and buckets with zeros, infinities, NaNs and denormals.
+ * Also any length and alignment, residuals, and arrays that break each rule. Selections of the largest elements
+ * likewise. On a GPU, or over the emulator of thread blocks. The last line is "N passed, N failed".
  *   cuda_values [--quick | --smallest] */
 #include "cuda_device.cuh"
 

@@ -89,8 +89,9 @@ def skipped_everywhere(rank, size):
 
 
 def follows_scale(rank, size):
-    """What is kept has the scale of the gradients that it is added to: training with a loss scale that changes is
-    training without one, since the scales are powers of two."""
+    """Kept errors have the scale of the gradients that they are added to. Training with a changing loss scale equals
+    training without one, since the scales are powers of two.
+    """
     begin()
     for which, (state, hook) in enumerate(states(grad_scaler=Scaler(65536.0))):
         plain, _ = list(states())[which]
@@ -239,8 +240,9 @@ def saves_for_others(rank, size, where):
 
 
 def loads_of_others(rank, size, where, saved):
-    """torch.distributed.checkpoint on another number of ranks than saved: more are refused, if they do not ask for a
-    part; else the iteration is taken, and a warning says that the errors are not."""
+    """torch.distributed.checkpoint with another number of ranks than saved. More ranks are rejected, unless they ask
+    for a part. Otherwise the iteration is loaded, and a warning reports that the errors are not.
+    """
     import torch.distributed.checkpoint as dcp
 
     begin()

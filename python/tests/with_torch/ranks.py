@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Processes that are the ranks of a job, for tests of pici.torch.
 
-They are forked from this process, which has imported torch but started none of its threads; so a test takes tenths of a
-second rather than the seconds of an import on each rank."""
+They are forked from this process, which has imported torch but started none of its threads. So a test takes tenths of a
+second, instead of the seconds of an import on each rank.
+"""
 import contextlib
 import multiprocessing
 import os

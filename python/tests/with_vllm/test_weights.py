@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Weights that a vLLM on the CPU gets while it serves: its tokens and the hashes of its weights are those of a vLLM
-that was started from the same checkpoint."""
+"""Weights that a vLLM on the CPU gets while it serves. Its tokens and its weights' hashes equal those of a vLLM started
+from the same checkpoint.
+"""
 import contextlib
 import subprocess
 import sys

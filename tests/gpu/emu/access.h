@@ -11,9 +11,9 @@ namespace emu {
 /* Of device memory. */
 enum device_use { LOAD, STORE, RELAXED_LOAD, RELAXED_STORE, UPDATE };
 
-/* Of shared memory. An instruction is the same access by the lanes of a warp. It takes one wavefront if no two lanes
- * access different words of 4 bytes of one bank, of which there are 32; wider elements take at least one for each 128
- * bytes. */
+/* Of shared memory. An instruction is the same access by the lanes of a warp. There are 32 banks. It takes one
+ * wavefront if no two lanes access different words of 4 bytes of one bank; wider elements take at least one for each
+ * 128 bytes. */
 struct bank_tally {
     uint64_t instructions, least, wavefronts; /* least: wavefronts without any conflict */
 };

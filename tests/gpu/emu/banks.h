@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Counts how often a GPU would access the banks of shared memory. Lanes run one after the other here, so the accesses
- * of an instruction are put together again: those of a warp's lanes at one line, between two steps (shuffles, barriers,
- * and calls of hw::in_step, which all lanes pass), each lane's first with the others' first, and so on. */
+ * of an instruction must be joined again. Steps are shuffles, barriers, and calls of hw::in_step, which all lanes pass.
+ * Between two steps, the first accesses of a warp's lanes at one line are one instruction, then their second accesses,
+ * and so on. */
 #ifndef PICI_TESTS_EMU_BANKS_H
 #define PICI_TESTS_EMU_BANKS_H
 

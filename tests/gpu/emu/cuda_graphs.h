@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Graphs on the emulator, as far as the tests use them. While a stream is captured, copies, fills and kernels are kept
- * instead of run; a launch of the graph queues them again, in their order. What ends a capture on a GPU ends it here:
- * waiting for the stream or querying it; and unless the capture is relaxed, allocating or freeing memory, waiting and
- * queries by a thread that is not. Events on a captured stream are not supported: they end the capture too. */
+ * instead of run; a launch of the graph queues them again, in their order. The same calls end a capture here as on a
+ * GPU: waiting for the stream or querying it. Unless the capture is relaxed, so do allocating or freeing memory, and
+ * waits and queries by a thread that is not. Events on a captured stream are not supported: they end the capture
+ * too. */
 #ifndef PICI_TESTS_EMU_CUDA_GRAPHS_H
 #define PICI_TESTS_EMU_CUDA_GRAPHS_H
 

@@ -186,8 +186,8 @@ bool settle();
 /* How long without progress counts as blocked for ever; ten seconds by default. */
 void patience(unsigned milliseconds);
 
-/* From now on, or no more, this thread's calls happen while another thread captures in the global mode: to allocate or
- * free memory, or to query or wait for streams or events, is a failure unless this thread is in another mode. */
+/* From now on, or no more, another thread captures in the global mode during this thread's calls. Allocating or freeing
+ * memory, and querying or waiting for streams or events, then fails unless this thread is in another mode. */
 void captured_elsewhere(bool);
 
 /* How many operations the program has put into streams so far, of a kind: "kernel", "copy", "fill", "record of an
