@@ -90,7 +90,7 @@ def verbs(picitool):
     names = re.findall(r"^  ([a-z]+(?: [a-z]+)?)  +\w", first, re.M)
     if len(names) < 10:
         raise SystemExit("picitool --help lists hardly a verb")
-    out = ["# picitool", "", "What `picitool --help` says of each verb.", "", first]
+    out = ["# picitool", "", "The output of `picitool --help` for each verb.", "", first]
     for name in names:
         out += [f"## {name}", "", told(*name.split())]
     return "\n".join(out)

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Comments of headers and docstrings as Markdown.
 
-Both are plain text: paragraphs, and lines in columns that are indented or follow a line that ends with a colon. Columns
-are apart by two blanks or more; the lines that continue a row begin at its second column. A parameter is a line "name:
-meaning"; what continues it may be indented.
+Both are plain text: paragraphs, code, and lines in columns. Code is indented by four blanks, and has no columns but
+comments after #. Columns are indented or follow a line that ends with a colon. They are apart by two blanks or more; the
+lines that continue a row begin at its second column. A parameter is a line "name: meaning"; what continues it may be
+indented.
 """
 import html
 import re
+import textwrap
 
 ROW = re.compile(r"( +)(\S.*?) {2,}(\S.*)$")
 PARAMETER = re.compile(r"([a-z_]+(?:, [a-z_]+)*): (?=\S)")
@@ -29,8 +31,31 @@ def table(rows):
     return lines + [""]
 
 
+def indent_of(line):
+    return len(line) - len(line.lstrip())
+
+
+def end_of_code(lines, at):
+    """Where the code that begins in a line ends; `at` if there is none."""
+    end = at
+    while end < len(lines):
+        chunk = end
+        while chunk < len(lines) and indent_of(lines[chunk]) >= 4 and lines[chunk].strip():
+            row = ROW.match(lines[chunk])
+            if row and not row[3].startswith("#"):
+                return at if end == at else last
+            chunk += 1
+        if chunk == end:
+            break
+        last = chunk
+        while chunk < len(lines) and not lines[chunk].strip():
+            chunk += 1
+        end = chunk
+    return at if end == at else last
+
+
 def markdown(text):
-    out, rows, column, paragraph = [], [], 0, []
+    out, rows, column, paragraph, skip = [], [], 0, [], 0
 
     def flush():
         nonlocal rows, paragraph
@@ -40,12 +65,19 @@ def markdown(text):
             out.extend(table(rows))
         rows, paragraph = [], []
 
-    for line in text.split("\n"):
-        line = line.rstrip()
-        indent = len(line) - len(line.lstrip())
+    lines = [line.rstrip() for line in text.split("\n")]
+    for number, line in enumerate(lines):
+        if number < skip:
+            continue
+        indent = indent_of(line)
         row = ROW.match(line)
+        code = not rows and (not paragraph or paragraph[-1].endswith(":")) and end_of_code(lines, number)
         if not line:
             flush()
+        elif code and code > number:
+            flush()
+            skip = code
+            out += ["```py", *textwrap.dedent("\n".join(lines[number:code])).split("\n"), "```", ""]
         elif rows and indent >= min(column, 24) and indent > 2:
             rows[-1][1] += " " + line.strip()
         elif row:

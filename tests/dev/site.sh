@@ -32,7 +32,10 @@ import prose
 
 text = prose.markdown("Does it.\n\nout: a buffer, the\n    result of it.\nto, by: types.\n\nUse:\n    call(x)")
 want = "Does it.\n\n`out`: a buffer, the result of it.\n\n`to`, `by`: types.\n\nUse:\n"
-assert text.startswith(want) and text.endswith("| `call(x)` |  |\n"), text
+assert text == want + "\n```py\ncall(x)\n```\n", text
+text = prose.markdown("    for i in x:  # each\n        f(i)\n\n    g()\n\n    name   a row\n    other\nThe end.")
+code, rest = "```py\nfor i in x:  # each\n    f(i)\n\ng()\n```\n", "| `name` | a row |\n| `other` |  |\n\nThe end.\n"
+assert text.startswith(code) and text.endswith(rest) and "f(i)" not in text[len(code) :], text
 EOF
 n=$((n + 2))
 

@@ -3,7 +3,9 @@
 
     trainer = AsyncGRPOTrainer(..., weight_transfer=pici.rl.trl.WeightTransfer("http://server:8000"))
 
-The server:     vllm serve MODEL --weight-transfer-config '{"backend": "pici"}'     # with VLLM_SERVER_DEV_MODE=1
+The server, with VLLM_SERVER_DEV_MODE=1:
+
+    vllm serve MODEL --weight-transfer-config '{"backend": "pici"}'
 
 Written for TRL 1.16 (trl/experimental/async_grpo/async_grpo_trainer.py: WeightTransferProtocol). Only its main process
 calls this.

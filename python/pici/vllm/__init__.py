@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """pici as a vLLM backend for weights in training: after each step servers get the changes.
 
-The server:     vllm serve MODEL --weight-transfer-config '{"backend": "pici"}'
+The server:
 
-The trainer:    from vllm.distributed.weight_transfer import (
-                    HTTPVLLMWeightSyncClient, ModuleSource, WeightTransferTrainerFactory)
-                engine = WeightTransferTrainerFactory.trainer_init(
-                    PiciTrainerInitInfo(rank=0, url="tcp://0.0.0.0:0"),
-                    client=HTTPVLLMWeightSyncClient("http://server:8000"), source=ModuleSource(model))
-                engine.send_weights()       # once a step
+    vllm serve MODEL --weight-transfer-config '{"backend": "pici"}'
+
+The trainer:
+
+    from vllm.distributed.weight_transfer import (
+        HTTPVLLMWeightSyncClient, ModuleSource, WeightTransferTrainerFactory)
+    engine = WeightTransferTrainerFactory.trainer_init(
+        PiciTrainerInitInfo(rank=0, url="tcp://0.0.0.0:0"),
+        client=HTTPVLLMWeightSyncClient("http://server:8000"), source=ModuleSource(model))
+    engine.send_weights()       # once a step
 
 vLLM (0.29 or later) finds the backend by the entry point "pici" of vllm.general_plugins, which is register() here. This
 module imports neither vLLM nor torch. Documentation: docs/reference/weights.md.
