@@ -2,9 +2,9 @@
 """Comments of headers and docstrings as Markdown.
 
 Both are plain text: paragraphs, code, and lines in columns. Code is indented by four blanks, and has no columns but
-comments after #. Columns are indented or follow a line that ends with a colon. They are apart by two blanks or more; the
-lines that continue a row begin at its second column. A parameter is a line "name: meaning"; what continues it may be
-indented.
+comments after #. Columns are indented or follow a line that ends with a colon. They are apart by two blanks or more;
+the lines that continue a row begin at its second column. A parameter is a line "name: meaning"; what continues it may
+be indented.
 """
 import html
 import re

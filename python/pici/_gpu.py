@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Small deltas between tensors of torch in a GPU's memory, and what deltas change there, by libpici_cuda, which is
-loaded when it is first needed; and changes of such tensors in place, by torch alone. No test has run this on a GPU:
-they run it over the emulator of one, or over tensors that say that they are there."""
+"""Small deltas between torch tensors in GPU memory, and the changes that deltas make there, by libpici_cuda, which is
+loaded on first use. Also changes of such tensors in place, by torch alone. No test has run this on a GPU: tests use the
+emulator, or stand-ins for GPU tensors.
+"""
 from __future__ import annotations
 
 import ctypes

@@ -542,9 +542,9 @@ def _kind(d: DType, index: str, count: int) -> np.dtype[Any]:
 def _found(
     find: Find, block: Union[bytes, Storage], d: DType, kind: np.dtype[Any], guess: int, max_bytes: Limit
 ) -> tuple[int, Any, Any]:
-    """What find() finds with enough room: how many, and the arrays, which may be longer. guess: how many."""
+    """Call find() with enough room. Returns the number found, and the arrays, which may be longer. guess: the number."""
     most, room = _arrays.limit(max_bytes, len(block)), guess
-    if most is not None:  # what is found is refused, not what is guessed
+    if most is not None:  # check the found number, not the guess
         room = min(room, most // (kind.itemsize + d.storage.itemsize))
     while True:
         status, found, indices, values = find(room)
@@ -553,7 +553,9 @@ def _found(
         _arrays.bounded(d, found, most, kind.itemsize)
         room = found
     if status == UnsupportedError.status and bytes(block[:4]) == _SMALL_MAGIC:
-        raise make(status, f"a small delta of {_delta_words(block)}: changes() reads those of rows and of the whole")
+        raise make(
+            status, f"a small delta of {_delta_words(block)}: changes() reads only deltas of rows and of whole tensors"
+        )
     if status:
         raise _refusal(status, None if bytes(block[:4]) == _SMALL_MAGIC else block)
     return found, indices, values
