@@ -542,7 +542,7 @@ def _kind(d: DType, index: str, count: int) -> np.dtype[Any]:
 def _found(
     find: Find, block: Union[bytes, Storage], d: DType, kind: np.dtype[Any], guess: int, max_bytes: Limit
 ) -> tuple[int, Any, Any]:
-    """Call find() with enough room. Returns the number found, and the arrays, which may be longer. guess: the number."""
+    """Call find() with enough room. Returns the number found, and the arrays, perhaps longer. guess: the number."""
     most, room = _arrays.limit(max_bytes, len(block)), guess
     if most is not None:  # check the found number, not the guess
         room = min(room, most // (kind.itemsize + d.storage.itemsize))
