@@ -30,10 +30,10 @@ enum pici_route {
     PICI_ROUTE_HALVING = 2 /* at most 8192 ranks */
 };
 
-/* The ranks that route HALVING keeps together: it halves ranges until all ranks of a range share a node, and with
- * another level until they share a region of that node. A region is a CPU socket, a NUMA domain, or what the ranks say.
- * So each block enters a region about once. A rank whose CPUs (its affinity) are of several sockets or domains, or not
- * known, is in a region with the others of this kind on its node. */
+/* The ranks that route HALVING keeps together. It halves ranges until all ranks of a range share a node; with another
+ * level, until they share a region of that node. A region is a CPU socket, a NUMA domain, or given by the ranks. So
+ * each block enters a region about once. If a rank's CPUs (its affinity) are unknown or belong to several sockets or
+ * domains, it shares a region with all such ranks of its node. */
 enum pici_level {
     PICI_LEVEL_NODE = 0,
     PICI_LEVEL_SOCKET = 1,
