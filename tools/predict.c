@@ -19,9 +19,22 @@ const char *predict_machine(int i, const char **what)
     return machine ? machine->name : NULL;
 }
 
+static const enum pici_collective kinds[PREDICT_COLLECTIVES] = {PICI_ALL_GATHER, PICI_REDUCE_SCATTER, PICI_ALL_REDUCE,
+                                                                PICI_ALL_TO_ALLV};
+
+const char *predict_kind_name(enum pici_collective kind)
+{
+    return kind == PICI_ALL_TO_ALLV ? "all_to_all" : pici_model_name(kind);
+}
+
 const char *predict_collective(int i)
 {
-    return pici_model_name((enum pici_collective)(PICI_ALL_GATHER + i));
+    return i >= 0 && i < PREDICT_COLLECTIVES ? predict_kind_name(kinds[i]) : NULL;
+}
+
+enum pici_collective predict_kind(int i)
+{
+    return kinds[i];
 }
 
 const char *predict_plot_name(int i)
@@ -132,7 +145,23 @@ static struct predict_candidate *add(struct predict *prediction, struct model_ca
                                      struct model_candidate what)
 {
     model[prediction->candidates] = what;
+    prediction->candidate[prediction->candidates].exchange = false;
     return &prediction->candidate[prediction->candidates++];
+}
+
+static void list_exchanges(struct predict *prediction, struct model_candidate *model)
+{
+    static const char *const names[PREDICT_EXCHANGES] = {"exchange", "exchange, dense", "native exchange"};
+    for (int i = 0; i < PREDICT_EXCHANGES; i++) {
+        const bool ours = i < 2;
+        struct predict_candidate *candidate =
+            add(prediction, model, (struct model_candidate){PICI_ALGO_AUTO, i > 0, ours ? MODEL_OURS : MODEL_NATIVE});
+        snprintf(candidate->name, sizeof candidate->name, "%s", names[i]);
+        candidate->letter = "XxV"[i];
+        candidate->ours = ours;
+        candidate->dense = i > 0;
+        candidate->exchange = true;
+    }
 }
 
 static void list_candidates(struct predict *prediction, struct model_candidate *model)
@@ -162,6 +191,7 @@ static void list_candidates(struct predict *prediction, struct model_candidate *
             candidate->ours = false;
             candidate->dense = true;
         }
+    list_exchanges(prediction, model);
 }
 
 /* ---- the grid */
@@ -185,6 +215,9 @@ static void fill(const struct predict *prediction, const struct model_candidate 
 {
     cell->best = cell->dense = -1;
     for (int i = 0; i < prediction->candidates; i++) {
+        cell->seconds[i] = -1;
+        if (prediction->candidate[i].exchange != (call->kind == PICI_ALL_TO_ALLV))
+            continue;
         const double seconds = prediction->tune ? pici_tune_seconds(prediction->tune, call, &model[i])
                                                 : pici_model_seconds(prediction->machine, call, &model[i]);
         cell->seconds[i] = seconds;

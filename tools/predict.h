@@ -13,11 +13,12 @@ struct tune;
 
 enum {
     PREDICT_LIST = 64,
-    PREDICT_COLLECTIVES = 3,
+    PREDICT_COLLECTIVES = 4,
     PREDICT_RANKS = 1 << 16,
     PREDICT_OURS = 12,
     PREDICT_OTHERS = 5,
-    PREDICT_CANDIDATES = 2 * PREDICT_OURS + PREDICT_OTHERS
+    PREDICT_EXCHANGES = 3, /* of all-to-all: ours, ours dense, another library's */
+    PREDICT_CANDIDATES = 2 * PREDICT_OURS + PREDICT_OTHERS + PREDICT_EXCHANGES
 };
 
 /* A candidate: one of our algorithms, with sparse messages or all dense, or the dense call of another library. */
@@ -25,6 +26,7 @@ struct predict_candidate {
     char name[32];
     char letter; /* upper case; lower case: all dense. V: another library */
     bool ours, dense;
+    bool exchange; /* for all-to-all, and nothing else */
 };
 
 /* A grid of predictions: the question and the answers. */
@@ -58,8 +60,10 @@ struct predict_cell {
 /* The i-th named machine; NULL after the last. *what: a line about it. */
 const char *predict_machine(int i, const char **what);
 
-/* The name of collective PICI_ALL_GATHER + i, with underscores; NULL after the last. */
+/* The name of the i-th collective, with underscores; NULL after the last. And its number; and the name of a number. */
 const char *predict_collective(int i);
+enum pici_collective predict_kind(int i);
+const char *predict_kind_name(enum pici_collective);
 
 /* A picture: speedup over ranks and bytes, speedup over ranks and sparsity, or seconds over ranks. */
 enum predict_plot { PLOT_BYTES, PLOT_SPARSITY, PLOT_TIME, PLOTS };

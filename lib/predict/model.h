@@ -118,7 +118,8 @@ double pici_model_codec(const struct model_machine *, enum pici_format, enum mod
 /* The cost of packing on a machine: `more` of struct policy_packing. Zeros: not measured. */
 void pici_model_packing(const struct model_machine *, double more[2]);
 
-/* Seconds of another library's dense call (MODEL_NATIVE and up); < 0: it cannot do it. (model_native.c) */
+/* Seconds of another library's dense call (MODEL_NATIVE and up); < 0: it cannot do it. All-to-all: only MODEL_NATIVE,
+ * pairwise. (model_native.c) */
 double pici_model_native(const struct model_machine *, const struct model_call *, enum model_native);
 
 /* ---- for model.c and model_native.c */

@@ -3,6 +3,7 @@
  * Dense collectives of other libraries: the textbook equations. They have no codec and no agreement. */
 #include "predict/model.h"
 
+#include "schedule/alltoall.h"
 #include "schedule/registry.h"
 
 /* The phases of a collective, each a reduce-scatter or an all-gather. */
@@ -13,12 +14,12 @@ static double phases(const struct model_call *call)
 
 /* Our own algorithm's dense bytes, over the machine's links: alpha for each step, and each byte once. */
 static double by_links(const struct model_machine *machine, const struct model_call *call,
-                       enum pici_algorithm algorithm)
+                       const struct schedule *schedule)
 {
     const struct schedule_call shape = model_shape(call);
     struct schedule_traffic traffic;
     double seconds = 0;
-    if (!pici_schedule_traffic(pici_schedule(algorithm), &shape, &traffic))
+    if (!pici_schedule_traffic(schedule, &shape, &traffic))
         return -1;
     for (int i = 0; i < traffic.count; i++) {
         const struct traffic_step *step = &traffic.step[i];
@@ -37,7 +38,7 @@ static double ring(const struct model_machine *machine, const struct model_call 
 {
     const double p = call->ranks;
     if (machine->native.beta <= 0)
-        return by_links(machine, call, PICI_ALGO_RING);
+        return by_links(machine, call, pici_schedule(PICI_ALGO_RING));
     return phases(call) * (machine->native.alpha * (p - 1) + machine->native.beta * (double)call->bytes * (p - 1) / p);
 }
 
@@ -65,9 +66,11 @@ static double two_levels(const struct model_machine *machine, const struct model
 
 double pici_model_native(const struct model_machine *machine, const struct model_call *call, enum model_native what)
 {
+    if (call->kind == PICI_ALL_TO_ALLV)
+        return what == MODEL_NATIVE ? by_links(machine, call, &pici_schedule_alltoall) : -1;
     switch (what) {
     case MODEL_RING: return ring(machine, call);
-    case MODEL_RABENSEIFNER: return by_links(machine, call, PICI_ALGO_RECURSIVE);
+    case MODEL_RABENSEIFNER: return by_links(machine, call, pici_schedule(PICI_ALGO_RECURSIVE));
     case MODEL_TREE: return tree(machine, call);
     case MODEL_TWO_LEVELS: return two_levels(machine, call);
     case MODEL_OURS:

@@ -11,6 +11,14 @@ says "sizes" '^ +ranks +64K +256K +1M +4M +16M +64M$' "$out"
 says "a row" '^ +16( +[0-9.]+[A-Za-z]){6}$' "$out"
 [ "$(grep -Ec '^ +[0-9]+ .*[0-9][A-Za-z]$' "$out")" = 4 ] && pass || fail "rows: $(cat "$out")"
 
+expect 0 "all-to-all" "$tool" predict -m gige-200 --collective all_to_all --ranks 2..16 --bytes 64K..4M/4 \
+    --density 1,100 --per-node 2
+says "all-to-all: a heading" '^all_to_all, f32, 1% nonzero$' "$out"
+says "all-to-all: sparse blocks are faster" '^ +16( +[0-9.]+X){4}$' "$out"
+expect 0 "all-to-all, JSON" "$tool" predict -m gige-200 --collective all_reduce,all_to_all --ranks 8 --bytes 1M --json
+says "all-to-all: another library's" '"native exchange": [0-9]' "$out"
+[ "$(grep -c '"exchange": ' "$out")" = 1 ] && pass || fail "the candidates of all-to-all: $(cat "$out")"
+
 for machine in perlmutter perlmutter-flat frontier gige-100 gige-500 ethernet-1g ethernet-10g ethernet-100g \
     simulated; do
     expect 0 "$machine" "$tool" predict --machine $machine --ranks 8,12 --bytes 1M

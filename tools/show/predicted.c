@@ -29,7 +29,7 @@ static const char *bytes_text(label text, uint64_t bytes)
 
 static const char *collective_text(const struct predict *prediction, int collective)
 {
-    return predict_collective((int)(prediction->collective[collective] - PICI_ALL_GATHER));
+    return predict_kind_name(prediction->collective[collective]);
 }
 
 static const char *percent_text(label text, double share)

@@ -40,9 +40,9 @@ static int parse_collectives(struct predict *prediction, const char *list)
         for (; predict_collective(number) && strcmp(word, predict_collective(number)) != 0; number++)
             suggest_word(&nearest, predict_collective(number));
         if (!predict_collective(number))
-            return tool_usage(NULL, "--collective %s: not all_gather, reduce_scatter or all_reduce%s", word,
+            return tool_usage(NULL, "--collective %s: not all_gather, reduce_scatter, all_reduce or all_to_all%s", word,
                               suggest_hint(&nearest, "", hint));
-        prediction->collective[prediction->collectives++] = (enum pici_collective)(PICI_ALL_GATHER + number);
+        prediction->collective[prediction->collectives++] = predict_kind(number);
     }
     return TOOL_OK;
 }
