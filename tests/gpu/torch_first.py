@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""pici.torch on tensors of a GPU, with the torch that is installed: a part of a run on a GPU (tests/gpu/stages).
+"""pici.torch, and deltas, on tensors of a GPU, with the torch that is installed: a part of a run on a GPU
+(tests/gpu/stages).
 
     torch_first.py [--cpu]
 
@@ -96,6 +97,23 @@ def by_kernels(torch: Any, pici: Any, x: Any) -> bool:
     return not status and same(torch, x, back)
 
 
+def by_deltas(torch: Any, pici: Any, old: Any) -> bool:
+    """A small delta that is made where the tensors are is the host's. It is applied there, and it and a block tell what
+    changes."""
+    new = torch.where(torch.arange(len(old), device=old.device) % 50 == 0, 2 * old, old)
+    on_host = old.cpu(), new.cpu()
+    small = pici.diff(old, new, small=True, format="hybrid")
+    good = small == pici.diff(*on_host, small=True, format="hybrid")
+    for delta in (small, pici.diff(*on_host)):
+        patched = old.clone()
+        at, values = pici.changes(old, delta, to="torch")
+        patched[at] = values
+        good = good and values.device == old.device and 0 < len(at) < len(old) // 50 and same(torch, patched, new)
+    patched = old.clone()
+    pici.apply(patched, small)
+    return good and same(torch, patched, new)
+
+
 def rank_main(rank: int, store: str, device: str) -> int:
     """A rank of a training: its averaged gradients are those that the host computes."""
     import torch
@@ -158,7 +176,8 @@ def main() -> int:
         return NO_GPU
     os.environ.setdefault("PICI_TORCH_CUDA", "1")
     if (HERE / "libpici_nccl.so").exists():
-        os.environ.setdefault("PICI_NCCL_LIBRARY", str(HERE / "libpici_nccl.so"))
+        for name in ("PICI_NCCL_LIBRARY", "PICI_CUDA_LIBRARY"):  # it has the kernels too
+            os.environ.setdefault(name, str(HERE / "libpici_nccl.so"))
     with tempfile.TemporaryDirectory() as site:
         for wheel in glob.glob(str(HERE / "pici-*.whl")):
             zipfile.ZipFile(wheel).extractall(site)
@@ -171,6 +190,7 @@ def main() -> int:
         for dtype in (torch.float32, torch.bfloat16):
             x = sample(torch, dtype, device, 5)
             attempt(f"{dtype} through DLPack", lambda x=x: through_dlpack(torch, pici, x, device))
+            attempt(f"{dtype} in deltas", lambda x=x: by_deltas(torch, pici, x))
             if device == "cuda":
                 attempt(f"{dtype} by the kernels", lambda x=x: by_kernels(torch, pici, x))
         train(device)
