@@ -541,7 +541,7 @@ static enum pici_status number_of(const struct pici_log *log, const struct manif
         --*number;
     return manifest_file_equal(found, pici_manifest_state(&log->manifest, *number))
                ? PICI_OK
-               : pici_why(why, PICI_E_ARG, name, "is not a state of %s, or is older than its first", log->folder);
+               : pici_why(why, PICI_E_ARG, name, "is none of the states of %s, or older than its first", log->folder);
 }
 
 static enum pici_status apply_any(const struct pici_log *log, const char *path, struct pici_state *state,
