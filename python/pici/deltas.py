@@ -685,7 +685,7 @@ def apply_delta(
     update = Update(state, deltas, u31(threads, "threads"), shards or {})
     if strict and update.unverified:
         raise UnsupportedError(
-            f"tensor {update.unverified[0]!r} is a shard and changes, but no delta has hashes of all of it"
+            f"tensor {update.unverified[0]!r} is a shard, and changes: no delta has a hash of it, or not of all of it"
         )
     if not stage:
         update.switch()
