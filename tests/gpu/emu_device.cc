@@ -271,9 +271,9 @@ template <class T, unsigned FORMAT> static void measure(emu::bank_tally (&t)[CAL
     tally(!status[1] && out[0] == 0, "one tile applied", "other elements");
 }
 
-/* A regular tile in pici takes hardly more wavefronts than if no two lanes met in a bank; a random one, where lanes
- * access random banks, at most four times as many. In the other formats the values of a row follow one another: two
- * meet in a bank at most. */
+/* A regular tile in pici takes hardly more wavefronts than if no two lanes met in a bank. A random one, where lanes
+ * access random banks, takes at most four times as many. In the other formats the values of a row follow one another:
+ * two meet in a bank at most. */
 static void check_conflicts(bool table)
 {
     static const char *const patterns[PATTERNS] = {"full", "every second row", "columns 0 and 1 of 4", "50% random",

@@ -82,8 +82,8 @@ static inline std::vector<step_list> flat_ones(int p)
     return all;
 }
 
-/* An all-reduce by recursive doubling, for any p, written apart from the library's: of the first 2 * rem ranks the even
- * ones give their data to their neighbours before, and get the result after. */
+/* An all-reduce by recursive doubling, for any p, written separately from the library's. Of the first 2 * rem ranks,
+ * the even ones give their data to their neighbours before, and get the result after. */
 static inline step_list doubling(int p)
 {
     step_list s = {"doubling", p, (p & (p - 1)) == 0, {}};

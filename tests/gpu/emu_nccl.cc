@@ -289,8 +289,8 @@ static void all_traffic(bool quick)
 
 /* ---- collectives ---- */
 
-/* Begin a call in place, of n integers in all: an all-reduce; a broadcast of the last rank's; an all_gatherv of
- * contributions that grow by rank, of which the first is empty. */
+/* Begin a call in place, of n integers in all: an all-reduce; a broadcast of the last rank's; or an all_gatherv of
+ * contributions that grow by rank. The first contribution is empty. */
 static enum pici_status start(enum pici_collective kind, uint32_t *data, uint64_t n,
                               const std::vector<uint64_t> &counts, struct pici_comm *comm,
                               const struct pici_coll_opts *o, struct pici_request **request)

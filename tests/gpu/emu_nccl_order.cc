@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The order in which the transport over NCCL issues its operations, without NCCL: ranks go through the steps of a
- * collective, an operation of a rank ends when its peers are at the same one, and those of a rank run one after the
- * other. All ranks come to the end, for 1 to 64 ranks, in schedules in which all ranks exchange messages in every step
- * and in others in which only some have messages in a step, or several. In wrong orders they do not: that is a
- * deadlock. The last line is "N passed, N failed". */
+ * The order in which the transport over NCCL issues its operations, without NCCL. Ranks go through the steps of a
+ * collective. A rank's operation ends when its peers are at the same one; a rank's operations run one after the other.
+ * All ranks come to the end, for 1 to 64 ranks. In some schedules all ranks exchange messages in every step; in others
+ * only some have messages in a step, or several. In wrong orders they do not: that is a deadlock. The last line is "N
+ * passed, N failed". */
 #include <stdint.h>
 
 #include "emu/nccl.h"
@@ -179,8 +179,8 @@ static bool run(model &m, rank &r)
     return true;
 }
 
-/* Do all come to the end? seed 0: each rank in turn, as far as it goes; for what can happen next stays possible, so
- * that is as good as any other turn, unless the order depends on it. */
+/* Do all come to the end? seed 0: each rank in turn, until it must wait. Possible next operations stay possible, so
+ * this turn is as good as any other, unless the order depends on it. */
 static bool ends(const std::vector<stage> &stages, int ranks, const rules &by, uint64_t seed)
 {
     struct rng rng = {seed}, bytes = {stages.size()};

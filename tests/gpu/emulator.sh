@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# The CUDA kernels without a GPU: compiled as C++ and run over an emulator of thread blocks, with the emulator's own
-# tests; and the benchmark of collectives on a GPU's memory, over that and a fake of NCCL: its results are right.
+# The CUDA kernels without a GPU, compiled as C++ and run over an emulator of thread blocks, with the emulator's own
+# tests. Also the benchmark of collectives in GPU memory, over the emulator and a fake of NCCL: its results are right.
 . tests/util/script
 no_threads_sanitizer "the CUDA kernels' emulator, with its fibers,"
 command -v "$cxx" >/dev/null 2>&1 || skip_all "no C++ compiler ($cxx): nothing of the CUDA kernels compiled or run"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# The script that runs tests and benchmarks on a GPU in parts (tests/gpu/stages), with scripts in place of programs:
-# what passes, fails, hangs or is missing is in the table and in the JSON, and nothing takes longer than its part. (With
+# The script that runs tests and benchmarks on a GPU in parts (tests/gpu/stages), with scripts instead of programs. The
+# table and the JSON show passes, failures, hangs and missing programs, and nothing takes longer than its part. (With
 # the emulator's programs: make gpu-rehearsal.)
 . tests/util/script
 

@@ -2,9 +2,9 @@
  *
  * Collectives over NCCL among processes of this host, which share its GPUs, or its one GPU. NCCL refuses two ranks of
  * one host on one GPU, so each process says that it is a host of its own (NCCL_HOSTID), and NCCL goes through sockets.
- * First every result is compared with what the ranks' elements make; then calls are timed beside NCCL's own on the same
- * dense elements, and the wire ratio is told: bytes of the messages if all were dense, over those that were sent. Exit
- * status 77: no GPU.
+ * First it compares every result with the ranks' elements. Then it times calls beside NCCL's own on the same dense
+ * elements. It prints the wire ratio: bytes of the messages if all were dense, divided by the sent bytes. Exit status
+ * 77: no GPU.
  *   nccl_fork [--ranks N] [--quick | --mib N] [--json]
  * 2 ranks; calls of up to 256 MiB are timed, with --quick 4 MiB, with --mib N; --json: a line of JSON for each. */
 #define _GNU_SOURCE

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Collectives over MPI on buffers in a GPU's memory, over the emulated CUDA runtime, beside the same calls on the
- * host's: first with messages that MPI takes from that memory, then with messages in pinned memory, while copies and
- * kernels happen late. Which is which only the emulator knows: to MPI all of it is ordinary memory, and can be touched
- * before anything is deferred. By tests/mpi/programs.sh, under mpirun. */
+ * Compare collectives over MPI on buffers in GPU memory, over the emulated CUDA runtime, with the same calls in host
+ * memory. MPI first takes messages from that memory, then from pinned memory, while copies and kernels happen late.
+ * Which is which only the emulator knows: to MPI all of it is ordinary memory, and can be touched before anything is
+ * deferred. By tests/mpi/programs.sh, under mpirun. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# MPI programs that know nothing of pici (tests/mpi/preload/), with and without the library of make pmpi preloaded,
-# under each MPI that is here: their results, which of their calls were ours, by the lines at the end, and what is said
-# when something is wrong. And pici-preload.
+# MPI programs without pici calls (tests/mpi/preload/), with and without the library of make pmpi preloaded, under each
+# installed MPI. Checks their results, which of their calls were ours by the lines at the end, and error messages. And
+# pici-preload.
 #   tests/mpi/preload.sh                BUILD=DIR CC=cc; MPIS="openmpi mpich"
 #   tests/mpi/preload.sh sanitized      the same with AddressSanitizer and UBSan in preload/, in the transport over MPI
 #                                       and in the programs, by make check-preload-sanitized; the rest of libpici is as
@@ -83,8 +83,8 @@ attempt() {
     ok "$what"
 }
 
-# What sanitizers have said, in files of their own and in outputs. MPI leaves memory behind at its end: leaks are ours
-# if a function of the preloaded library was on the stack, but for pmpi_by_mpi, in which MPI makes the program's call.
+# What sanitizers have said, in files of their own and in outputs. MPI leaves memory behind at its end. Leaks are ours
+# if a function of the preloaded library was on the stack, except pmpi_by_mpi, in which MPI makes the program's call.
 # (Without names, frames are of plugins that are gone.) MPI keeps the two keyvals of a process.
 reports() {
     find "$dir" -name 'report.*' -exec grep -h -e 'runtime error:' -e 'ERROR: AddressSanitizer' {} + \

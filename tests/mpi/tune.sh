@@ -65,8 +65,8 @@ is "words" grep -q "MPI's collectives" "$err"
 try 1 ranks 2 env PICI_SOCKET_IFNAME=none0 "$tune" $short --over sockets -o "$tmp/x.tune"
 is "words" grep -q 'no interface none0' "$err"
 
-# Four ranks on one core, as one node and as four that share it: the lines of the codec have all of the sharing that the
-# model does not add by itself, so the second ones should have about four times as much. They are times: not asserted.
+# Four ranks on one core, as one node and as four that share it. The lines of the codec have all of the sharing that the
+# model does not add itself. So the second ones should have about four times as much. They are times: not asserted.
 for nodes in 0,0,0,0 0,1,2,3; do
     # shellcheck disable=SC2086 # words
     try 0 ranks 4 taskset -c "$core" "$tune" $short --nodes $nodes -o "$tmp/core.tune"

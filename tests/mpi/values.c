@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Collectives with lossy codecs over MPI: what each rank receives, and its residual, have the bytes that threads have
- * after the same calls; all ranks have the same results; residuals have what was lost. Rank 0 has the threads, and
- * judges. By tests/mpi/programs.sh, under mpirun.
+ * Collectives with lossy codecs over MPI. Each rank's result and residual have the bytes of the same calls over
+ * threads. All ranks have the same results; residuals have the rounding errors. Rank 0 has the threads, and judges. By
+ * tests/mpi/programs.sh, under mpirun.
  *     mpi_values [--quick|--full]       --quick: one algorithm for each codec and collective; --full: all */
 #include <stdio.h>
 #include <stdlib.h>

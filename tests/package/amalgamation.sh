@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# make amalgamate: pici.c compiles by itself and without a warning, has the functions of pici.h and no other name, and
-# makes the same blocks as the library, with each instruction set. tests/portable does the last on other machines.
+# make amalgamate: pici.c compiles by itself and without a warning. It has the functions of pici.h and no other name,
+# and makes the same blocks as the library, with each instruction set. tests/portable does the last on other machines.
 . tests/util/script
 set -e
 [ -z "${SANITIZE:-}" ] || skip_all "the amalgamation, with sanitizers"

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# find_package(pici): programs in C and C++ against what make install installed and what was then moved elsewhere, with
-# the shared and the static libraries and over MPI; components and versions that are not there. FetchContent: the
-# libraries built from the sources by another project's CMake.
+# find_package(pici): programs in C and C++ against an installation that was moved elsewhere, with the shared and the
+# static libraries, and over MPI. Also missing components and versions. FetchContent: the libraries built from the
+# sources by another project's CMake.
 . tests/util/script
 set -e
 [ -z "${SANITIZE:-}" ] || skip_all "find_package(pici), with sanitizers"

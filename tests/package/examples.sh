@@ -203,8 +203,8 @@ elif find_mpi openmpi; then
     says "no file, over MPI" 'train: .*No such file' "$err"
 fi
 
-# spmm over each MPI. In the last run rank 0 has another Y than the others expect: it and rank 1 fail after the first
-# route; rank 2, which has no neighbour, must not begin the second one alone.
+# spmm over each MPI. In the last run rank 0 has another Y than the others expect. It and rank 1 fail after the first
+# route. Rank 2, which has no neighbour, must not begin the second one alone.
 printf '%%%%MatrixMarket matrix coordinate pattern symmetric\n6 6 8\n1 1\n2 1\n2 2\n3 2\n3 3\n4 3\n5 5\n6 5\n' \
     >"$tmp/two.mtx"
 for mpi in openmpi mpich; do

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# make install into an empty root, then programs outside the tree against what was installed: by pkg-config, shared and
-# static, as C and as C++, with libpici alone and with libpici_coll; what the shared libraries export and what they are
-# called; uninstall leaves nothing.
+# make install into an empty root, then programs outside the tree against the installation: by pkg-config, shared and
+# static, as C and as C++, with libpici alone and with libpici_coll. Also the shared libraries' exports and names, and
+# uninstall, which leaves nothing.
 . tests/util/script
 set -e
 [ -z "${SANITIZE:-}" ] || skip_all "installing a sanitizer build"

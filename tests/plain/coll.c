@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Collectives between threads, for a run under ThreadSanitizer and on other machines: every algorithm, collective,
- * operation and dtype with a few ranks, calls in flight, ranks that fail, fall silent or leave. Needs libc alone. */
+ * Collectives between threads, for a run under ThreadSanitizer and on other machines. Covers every algorithm,
+ * collective, operation and dtype with a few ranks, calls in flight, and ranks that fail, fall silent or leave. Needs
+ * libc alone. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The codec against formats/ref.c and the golden vectors, without a test framework, so that it runs wherever there is a
- * C library: under an emulator, on a big-endian or a 32-bit host. The last line is "N passed, N failed".
+ * The codec against formats/ref.c and the golden vectors. It has no test framework, so it runs wherever there is a C
+ * library: under an emulator, on a big-endian or a 32-bit host. The last line is "N passed, N failed".
  *   plain_kernels [DIRECTORY]      of the vectors; formats/vectors otherwise */
 #define _POSIX_C_SOURCE 200809L /* setenv */
 #include <stdio.h>

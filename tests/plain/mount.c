@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What picitool mount reads: a .pici file with a head before, between and after tensors of either byte order, read at
- * random by several threads with a cache that is too small; damage; files that are written over meanwhile; the cache by
+ * Reads of picitool mount: a .pici file with a head before, between and after tensors of either byte order. Several
+ * threads read it at random, with a cache that is too small. Also damage, files overwritten meanwhile, and the cache by
  * itself. Run under ThreadSanitizer too.
  */
 #define _GNU_SOURCE

@@ -299,8 +299,8 @@ static int by_bytes(const void *a, const void *b)
     return order ? order : (x->len > y->len) - (x->len < y->len);
 }
 
-/* Contributions of several slices, no two alike: there are as many different blocks in all messages as were encoded, so
- * that each slice was encoded once and forwarded as it was; and each message of the plan was sent once for a slice. */
+/* Contributions of several slices, no two equal. All messages have as many different blocks as were encoded, so each
+ * slice was encoded once and forwarded unchanged. Each message of the plan was sent once for a slice. */
 static void check_slices(struct tapped *x)
 {
     enum { BLOCKS = 1 << 15 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Plans of neighbourhood all-gathers: compared with a slow one made from the definition alone, run with sets of blocks
- * in place of messages, and counted at sizes of thousands of ranks. */
+ * Plans of neighbourhood all-gathers. They are compared with a slow one made from the definition, run with sets of
+ * blocks instead of messages, and counted at sizes of thousands of ranks. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -233,8 +233,8 @@ static int run_plan(const struct graph *g, uint64_t *messages)
     return 1;
 }
 
-/* Of the messages of step t among [low, high), which is halved then: each rank sends at most one and receives at most
- * `capacity`, over the cut; a block enters a half at most once, and not where its owner is. Then of the halves. */
+/* The messages of step t among [low, high), which is halved then. Over the cut, each rank sends at most one and
+ * receives at most `capacity`. A block enters a half at most once, and never its owner's half. Then of the halves. */
 static int check_halves(const struct graph *g, int t, int low, int high)
 {
     const int middle = slow_cut(g, low, high);
@@ -298,8 +298,8 @@ static int count_inter(const struct graph *g, uint64_t *least)
     return 1;
 }
 
-/* What nodes send each other in each step, and how long steps wait for each other: the first slice takes its steps one
- * after another; of infinitely many slices only what the busiest node has in all counts. */
+/* The messages between nodes in each step, and how long steps wait for each other. The first slice takes its steps one
+ * after another. With infinitely many slices, only the busiest node's total counts. */
 static int compare_nodes(const struct graph *g)
 {
     static const double bandwidth[2] = {1e30, 1e9};

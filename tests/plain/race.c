@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Another thread changes the elements during a call. The caller must not do so, and the result means nothing then; but
- * no memory is touched outside of the arrays, which lie between guard pages, and a block is no longer than its capacity
- * and answers a decoder with a status. Every instruction set. The program has data races on purpose, so it does nothing
- * under ThreadSanitizer. */
+ * Another thread changes the elements during a call. The caller must not do so, and the result means nothing then. But
+ * the call touches no memory outside the arrays, which lie between guard pages. A block is no longer than its capacity,
+ * and gives a decoder a status. Every instruction set. The program has data races on purpose, so it does nothing under
+ * ThreadSanitizer. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

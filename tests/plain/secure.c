@@ -350,8 +350,8 @@ static int stopped(struct crowd *c)
     return stop;
 }
 
-/* Connects again and again, and says nothing, something else, half a hello of TLS, a record of a handshake with no
- * sense in it, half a hello before it goes away, or something after it has said nothing for a while. */
+/* Connects again and again. It sends nothing, something else, half a hello of TLS, or an invalid handshake record. Or
+ * it sends half a hello and leaves, or waits for a while before it sends something. */
 static void *impostor(void *arg)
 {
     static const uint8_t half_hello[] = {0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3};

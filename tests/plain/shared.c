@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Rings and the memory that ranks share. A model of two ranks that stream messages both ways, sleep and wake each other
- * as the transport does, and are killed at random: threads, for the thread sanitizer, and processes, by SIGKILL. What a
- * hostile peer stores in the memory or offers. Ranks with several connections. Needs libc alone. */
+ * as the transport does, and are killed at random. They are threads, for the thread sanitizer, or processes, killed by
+ * SIGKILL. What a hostile peer stores in the memory or offers. Ranks with several connections. Needs libc alone. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -440,8 +440,8 @@ static int agree_with(int rank, const uint8_t sent[OFFER_BYTES], size_t sent_byt
     return shares;
 }
 
-/* A peer that offers, or answers, what is wrong in a place, too little or nothing: this rank has a socket, or none, and
- * never keeps anything; and what it answers says so. */
+/* A peer whose offer or answer is wrong in a place, too short or empty. This rank has a socket, or none. It never keeps
+ * anything, and its answer reports that. */
 static void hostile_offers(struct rng *rng)
 {
     enum { ROUNDS = 400 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Threads, for a run under ThreadSanitizer too: several callers at once, whose first calls choose the kernels, and
- * calls that start threads themselves; all must give the bytes of one thread. Needs libc alone. */
+ * calls that start threads. All must give the bytes of one thread. Needs libc alone. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The length of hybrid blocks, compared with the entropy bound and with the other formats; and code that only hybrid
- * has: groups that are alike, directory entries of 64 bits, counts of containers. */
+ * The length of hybrid blocks, compared with the entropy bound and with the other formats. Also code that only hybrid
+ * has: equal groups, directory entries of 64 bits, counts of containers. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Blocks of lists and lists of blocks, beside pici_compress and elements that are looked at one by one; and the union
- * of two lists beside one that is made in the plainest way. By every ISA, between guard pages. */
+ * Compare blocks of lists, and lists of blocks, with pici_compress and with single elements. Compare the union of two
+ * lists with a plain one. By every ISA, between guard pages. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The reference codec by itself, where zeros of hybrid blocks have signs: what it encodes it verifies and decodes; no
- * two blocks of version 2 are the same input; blocks are near the entropy bound. The library is not involved. */
+ * The reference codec by itself, with signs of zeros in hybrid blocks. It verifies and decodes its own blocks.
+ * Different blocks of version 2 have different inputs. Blocks are near the entropy bound. The library is not
+ * involved. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>

@@ -425,8 +425,8 @@ Test(codec_roundtrip, auto_ties)
 }
 
 /* Inputs whose groups mislead: what the first tile or the first groups suggest is not the smallest format. A letter is
- * a group: F without zeros, Z all zeros, b and B full but for zeros in the first or the second tile that make a hybrid
- * block a little shorter than its elements. */
+ * a group: F has no zeros, Z only zeros. b and B are full, except zeros in the first or the second tile that make a
+ * hybrid block a little shorter than its elements. */
 Test(codec_roundtrip, auto_misled)
 {
     enum { GROUP = 32 * 4096, MOST = 9, TAIL = 5 };

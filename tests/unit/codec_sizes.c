@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The sizes of public structs, as callers compiled against another version give them: smaller than the first version,
- * larger with a tail of zeros, larger with a tail that has another bit set. */
+ * The sizes of public structs of callers compiled against another version. They are smaller than the first version,
+ * larger with a tail of zeros, or larger with another bit set in the tail. */
 #include <criterion/criterion.h>
 #include <string.h>
 

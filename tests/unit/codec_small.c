@@ -187,8 +187,8 @@ Test(codec_small, auto_and_threads)
     free(many);
 }
 
-/* Of weights of one exponent, of which a share changes by one place, a delta takes little more than the entropy of the
- * positions and a bit of sign for each: 3% and the bytes that every chunk has. */
+/* Weights with one exponent; a share of them changes by one place. A delta takes little more than the entropy of the
+ * positions and a sign bit for each: 3%, and the bytes that every chunk has. */
 Test(codec_small, near_the_entropy)
 {
     const uint64_t n = 2 * SMALL_CHUNK;

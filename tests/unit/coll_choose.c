@@ -57,9 +57,9 @@ static void save(const char *name, const char *lines)
     cr_assert(f && fwrite(text, 1, len, f) == len && fclose(f) == 0);
 }
 
-/* A file by which all-reduces of n floats among RANKS threads of a node take `sparse` at a density of 1%, and `dense`,
- * with all messages dense, at 100%: these are four times as fast as the model says, the others four times as slow.
- * AUTO: none is as fast. */
+/* A file that selects `sparse` for all-reduces of n floats among RANKS threads of a node at a density of 1%, and
+ * `dense`, with all messages dense, at 100%. These are four times as fast as in the model, the others four times as
+ * slow. AUTO: none is as fast. */
 static const char *favours_of(int n, enum pici_algorithm sparse, enum pici_algorithm dense)
 {
     static char lines[1 << 14];

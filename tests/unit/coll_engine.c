@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The host's engine: what the loop over steps does to elements. Blocks are passed with every ISA between guard pages
- * and compared with what a slow model makes of them one by one; division is compared with a long division in
- * integers. */
+ * The host's engine: what the loop over steps does to elements. Blocks pass through every ISA between guard pages, and
+ * are compared with a slow model's, one by one. Division is compared with a long division in integers. */
 #include <criterion/criterion.h>
 #include <limits.h>
 #include <stdlib.h>

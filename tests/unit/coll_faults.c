@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Messages that are lost, late, short or changed, ranks that fall silent, sends that are refused: in thousands of
- * runs drawn from seeds nobody hangs, and whoever is told PICI_OK has the right bytes. */
+ * Messages that are lost, late, short or changed, ranks that fall silent, and rejected sends. In thousands of runs
+ * drawn from seeds no rank hangs, and each rank that returns PICI_OK has the right bytes. */
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * A peer that sends what it should not. One rank's transport changes one message on its way out, in every way that
- * formats/message.md forbids: every rank gives the status that is named there, the same on all, nobody hangs, and
- * nobody who is told PICI_OK has wrong elements. */
+ * formats/message.md forbids. All ranks return the status named there. No rank hangs, and no rank that returns PICI_OK
+ * has wrong elements. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Hybrid blocks in the collectives: what they save on the wire, what statistics and trace say of their containers,
- * which formats AUTO may choose, and callers whose structs are of the version before. */
+ * Hybrid blocks in the collectives: savings on the wire, containers in statistics and trace, the formats that AUTO may
+ * choose, and callers with structs of the previous version. */
 #define _POSIX_C_SOURCE 200809L
 #include <criterion/criterion.h>
 #include <math.h>
@@ -172,8 +172,8 @@ static uint64_t sum_in(const char *text, const char *name, int *times)
     return all;
 }
 
-/* Tiles of five kinds in turn: each rank sends each segment that it gathers, its own and those handed on, once; both
- * kinds of blocks are counted in statistics and trace. */
+/* Tiles of five kinds in turn. Each rank sends each segment that it gathers once, both its own and forwarded ones.
+ * Statistics and trace count both kinds of blocks. */
 Test(coll_hybrid, containers)
 {
     static const unsigned nonzeros[PICI_CONTAINERS] = {

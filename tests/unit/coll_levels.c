@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Communicators of two: every collective with each algorithm against the model, with node maps drawn at random, over
- * threads inside and threads or sockets between; pairs that do not fit; ranks that are gone. */
+ * Communicators of two levels: every collective with each algorithm against the model, with random node maps, over
+ * threads inside and threads or sockets between. Also invalid pairs, and ranks that are gone. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <stdio.h>

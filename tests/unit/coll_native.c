@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The native path: when the dense collective of a transport's library is called, what becomes of its result and its
- * errors, and that it is not called where one rank cannot, may not or does not block. The library here adds plainly, so
- * that a sum of -0.0 stays -0.0, which ours never is. */
+ * The native path: when the library calls a transport's dense collective, and what it does with the result and the
+ * errors. It makes no such call if one rank cannot, may not or does not block. The library here adds plainly, so that a
+ * sum of -0.0 stays -0.0, which ours never is. */
 #define _POSIX_C_SOURCE 200809L
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Making neighbourhood plans: what ranks send to each other for it, plans of more ranks than can relay, how much memory
- * the messages of a call take, and node maps that change. */
+ * Making neighbourhood plans: the messages for it, plans of more ranks than can relay, the memory of a call's messages,
+ * and node maps that change. */
 #include <criterion/criterion.h>
 
 #include <stdio.h>

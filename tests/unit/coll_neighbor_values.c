@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Lossy codecs in neighbourhood all-gathers: the bits of an ordinary all-gather with the same codec, by either route;
- * random rounding, which is the same on all routes; residuals; ranks that disagree. tests/plain/neighbor.c has random
+ * Lossy codecs in neighbourhood all-gathers. Either route gives the bits of an ordinary all-gather with the same codec;
+ * random rounding is the same on all routes. Also residuals, and ranks that disagree. tests/plain/neighbor.c has random
  * graphs. */
 #define _DEFAULT_SOURCE
 #include <criterion/criterion.h>

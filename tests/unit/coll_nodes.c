@@ -194,8 +194,8 @@ Test(coll_nodes, one_level)
 
 /* ---- bytes between nodes */
 
-/* What leaves the busiest node in an all-reduce with segments of 1 MiB of f32 and independent positions, in shares of
- * the dense data: each block in the format with the fewest bytes, of the density that its contributions have. */
+/* The bytes that leave the busiest node in an all-reduce, as a share of the dense data. Segments have 1 MiB of f32 at
+ * independent positions. Each block has the shortest format at its contributions' density. */
 static double leaves(const struct schedule *s, const struct map *m, double density)
 {
     enum { N = 1 << 18 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The loop over steps with schedules in which a rank has several messages in a step, or none: results, bit for bit, on
- * all ranks the same, for all options; and failures. */
+ * The loop over steps, with schedules in which a rank has several messages in a step, or none. Results are equal on all
+ * ranks, bit for bit, for all options. Also failures. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>

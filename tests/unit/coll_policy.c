@@ -276,8 +276,8 @@ Test(coll_policy, format_of_a_tile)
 
 Test(coll_policy, format_of_several_blocks)
 {
-    /* Alone the empty tile would be coo (48 bytes), the full one dense (16432). Together: dense 2 * 16432 = 32864, pici
-     * 576 + 576 + 16384 = 17536, coo 48 + 16432 + 16384 = 32864; hybrid 64 + 64 + 16384 and a few bytes. */
+    /* Alone the empty tile would be coo (48 bytes), the full one dense (16432). Together: dense 2 * 16432 = 32864. pici
+     * 576 + 576 + 16384 = 17536. coo 48 + 16432 + 16384 = 32864. hybrid 64 + 64 + 16384 and a few bytes. */
     const uint64_t n[] = {4096, 4096}, nnz[] = {0, 4096};
     cr_expect_eq(pici_policy_bytes(PICI_DENSE, PICI_F32, n, nnz, 2), 32864);
     cr_expect_eq(pici_policy_bytes(PICI_BITMAP, PICI_F32, n, nnz, 2), 17536);
@@ -391,8 +391,8 @@ Test(coll_policy, expected_hybrid)
     free(block);
 }
 
-/* More bandwidth, less time, until coding alone counts; the choice goes from the fewest bytes to the least coding, and
- * names each of the formats at most once on its way. */
+/* More bandwidth means less time, until only coding counts. The choice goes from the fewest bytes to the least coding,
+ * and takes each format at most once on its way. */
 Test(coll_policy, time)
 {
     static const double densities[] = {0, 0.0001, 0.001, 0.01, 0.05, 0.1, 0.3, 0.5, 0.9, 1};
@@ -476,8 +476,8 @@ Test(coll_policy, packs_by_time)
         cr_expect_not(pici_policy_packs(&shared, PICI_DENSE, (enum pici_dtype)t, values, POLICY_INTRA, 0, 0));
 }
 
-/* Integers never; nothing where no bandwidth is known, or packing is off; short messages not; values that did not pack
- * not again, and those that packed well over faster links too. */
+/* Never integers, and nothing without a known bandwidth or with packing off. No short messages. Values that did not
+ * pack are not tried again; values that packed well are packed over faster links too. */
 Test(coll_policy, packs_what_pays)
 {
     const double values = 1 << 18;

@@ -136,7 +136,7 @@ static void end(struct team *t)
         pici_comm_free(t->comm[r]);
 }
 
-/* In a complete graph each block enters each region of its node once, if relays are worth it to all; by nodes alone,
+/* In a complete graph each block enters each region of its node once, if relays are worth it to all. By nodes alone,
  * each rank sends each other rank of its node a message. */
 Test(coll_region, plans)
 {

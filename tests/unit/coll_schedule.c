@@ -405,8 +405,8 @@ Test(coll_schedule, worked_examples)
     check_example(PICI_ALGO_SPLIT, split5, sizeof split5 / sizeof *split5);
 }
 
-/* Seven ranks by doubling. 0, 2 and 4 give to their neighbours; of 1, 3, 5, 6 the lower one of a pair reduces what it
- * receives into its sum, and the higher one reduces its own sum into what it receives. */
+/* Seven ranks by doubling. 0, 2 and 4 give to their neighbours. In pairs of 1, 3, 5, 6, the lower one reduces received
+ * data into its sum, and the higher one reduces its own sum into the received data. */
 Test(coll_schedule, doubling_of_seven)
 {
     static const struct at {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What collectives ask of a transport: that of version 0.1 gets exchanges in pairs only; a later one is told of every
- * step, and delivers a step as late as it may. */
+ * The requirements of collectives on a transport. One of version 0.1 gets exchanges in pairs only. A later one learns
+ * of every step, and delivers a step as late as it may. */
 #include <criterion/criterion.h>
 #include <stddef.h>
 #include <stdio.h>

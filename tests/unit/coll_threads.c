@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The collectives are right: every number of ranks, algorithm, collective, operation and dtype, with counts, options,
- * nodes and data drawn at random, each rank's bytes compared with a model that adds up in the order that the
- * algorithm says. Since dense and sparse runs are both held against it, they agree with each other. PICI_TEST_FULL=1
- * draws more of everything. */
+ * The collectives give right results: every number of ranks, algorithm, collective, operation and dtype, with random
+ * counts, options, nodes and data. Each rank's bytes are compared with a model that adds in the algorithm's order.
+ * Since dense and sparse runs are both held against it, they agree with each other. PICI_TEST_FULL=1 draws more of
+ * everything. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <stdio.h>

@@ -428,8 +428,8 @@ Test(coll_threads_gather, empty_contributions_have_no_place)
         }
 }
 
-/* Contributions of other lengths, of which the longest and the sum are the same, are cut into other slices; also on a
- * rank that has asked for another call's memory between. */
+/* Contributions of other lengths, with the same maximum and sum, are cut into other slices. Also on a rank that has
+ * asked for another call's memory between. */
 struct lengths {
     struct pici_comm *comm[4];
     int wrong[4];

@@ -247,8 +247,8 @@ static int occurrences(const char *text, const char *what)
     return n;
 }
 
-/* Four ranks of a node, all with the same half of their elements: dense when reducing, first because that was counted,
- * then because it follows; sparse when gathering, counted anew, then handed on. */
+/* Four ranks of a node, all with the same half of their elements. Reducing is dense, first by count, then by estimate.
+ * Gathering is sparse, counted anew, then forwarded. */
 Test(coll_trace, of_a_collective)
 {
     enum { RANKS = 4, SLICES = 4 };

@@ -287,8 +287,8 @@ Test(coll_tune, packed)
     pici_tune_free(&t);
 }
 
-/* A file without lines of packed blocks, as of version 0.2: what packing takes depends on the kernels; the points were
- * measured without packing; and such a file is written without these lines again. */
+/* A file without lines of packed blocks, as in version 0.2. The time of packing depends on the kernels; the points were
+ * measured without packing. Such a file is written without these lines again. */
 Test(coll_tune, not_packed)
 {
     struct tune t = read_lines("shape ranks 4 nodes 4 map 1,1,1,1 cores 0\n"

@@ -102,8 +102,8 @@ static double log_2(int p)
     return p == 4 ? 2 : 3;
 }
 
-/* The variance of an all-reduce's result in units of that of encoding one contribution: an encoding of the sum of k
- * contributions has the variance k if they are independent, k^2 if they are the same. */
+/* The variance of an all-reduce's result, in units of one contribution's encoding. An encoding of the sum of k
+ * contributions has the variance k if they are independent, and k^2 if they are equal. */
 static double expected(enum pici_algorithm algorithm, int p, int same)
 {
     switch (algorithm) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Coded messages that are not as they should be: cut short at every byte, changed in every byte, against each rule of
- * a codec; and a transport that loses, delays and changes messages by a seed. Nobody hangs, all ranks return an error,
- * and who is told PICI_OK has the right bytes. */
+ * Invalid coded messages: cut at every byte, changed in every byte, against each rule of a codec. Also a transport that
+ * loses, delays and changes messages by a seed. Nobody hangs, all ranks return an error, and who is told PICI_OK has
+ * the right bytes. */
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Steps of training with everything that is lossy at once: each step sends the largest elements of the gradient and of
- * what was not sent before, in 2 bits, and one residual takes what was not selected and what every hop rounds off.
+ * Steps of training with all lossy features at once. Each step sends the largest elements of the gradient plus the
+ * unsent rest, in 2 bits. One residual takes the elements that were not selected, and the rounding errors of every hop.
  * After all steps, what was handed in is what was delivered and what the residuals still have. */
 #include <criterion/criterion.h>
 #include <math.h>

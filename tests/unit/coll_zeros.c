@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Zeros with a sign in collectives. A sum of floats is (+0) + a + b + ...: it never holds -0.0, and it has the same
- * bits on all ranks, at any threshold, in place or not. Minimum, maximum and all-gather keep the sign. */
+ * Zeros with a sign in collectives. A sum of floats is (+0) + a + b + ..., so it never holds -0.0. It has the same bits
+ * on all ranks, at any threshold, in place or not. Minimum, maximum and all-gather keep the sign. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <string.h>

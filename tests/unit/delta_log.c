@@ -362,8 +362,8 @@ static int killed_retries(const struct retry *r, int first)
     return kills;
 }
 
-/* One call of the system fails while a state is appended; then the same handle appends it again, or the next one if the
- * log has it already, also in a process that is killed meanwhile. A delta that a manifest names is never replaced. */
+/* One system call fails during an append. Then the same handle appends the state again, or the next one if the log
+ * already has it. Also with a process that is killed meanwhile. A delta that a manifest names is never replaced. */
 Test(delta_log, append_fails)
 {
     bool undone = false, unsynced = false, done = false;

@@ -495,8 +495,8 @@ Test(file_rules, rules_of_the_index_with_tables)
 /* Its parts in version 2: "dense" and "empty" are in a table, whose only chunk is of "dense". */
 enum { IN_TABLE = DENSE, COMMON, SAME_AFTER, PARTS_2 = SAME_AFTER + 3 };
 
-/* The parts of small_file(2, 0), with a table that is not compressed: "dense" of 2 dimensions, with "more" = "x" at
- * byte 40; then "empty", of 1 dimension, at byte 64. */
+/* The parts of small_file(2, 0), with an uncompressed table. "dense" has 2 dimensions, and "more" = "x" at byte 40.
+ * Then follows "empty", of 1 dimension, at byte 64. */
 static struct parts *tabled(void)
 {
     static struct parts f;

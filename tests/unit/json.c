@@ -7,8 +7,8 @@
 
 #include "parse/json.h"
 
-/* The tokens of text [len bytes] as characters: { } [ ], k and s for keys and strings, n for numbers, t f 0 for true,
- * false and null, $ for the end, ! for an error. text is copied to memory of its own size, where a sanitizer watches
+/* The tokens of text [len bytes] as characters: { } [ ], k and s for keys and strings, n for numbers. t f 0 are
+ * true, false and null, $ is the end, ! an error. text is copied to memory of its own size, where a sanitizer watches
  * its end. */
 static void tokens(char *out, size_t cap, const char *text, size_t len, struct parse_error *err)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Files at rest: whichever bit of a .pici file is flipped, picitool test finds it and says what it hit, and decompress
- * --keep-going restores all that the bit does not concern. In some of the files, as in those of zip files, each tensor
- * has a part of the head before it. */
+ * Files at rest. For any flipped bit of a .pici file, picitool test finds it and names the damaged part, and decompress
+ * --keep-going restores everything else. In some of the files, as in those of zip files, each tensor has a part of the
+ * head before it. */
 #define _GNU_SOURCE
 #include "tests/util/file.h"
 
@@ -114,8 +114,8 @@ static void make(struct rest *r, int zstd_level, bool parts)
     r->index_begin = end;
 }
 
-/* What is restored of a file whose byte i was changed: the original, with zeros in place of a chunk, without the head,
- * or, of parts, with what was before a tensor after it. Returns its length. */
+/* The restored part of a file whose byte i was changed. It is the original, or has zeros instead of a chunk, or no
+ * head, or the bytes before a tensor after it. Returns its length. */
 static size_t rest_of(const struct rest *r, size_t i, uint8_t *to)
 {
     uint8_t *const begin = to;

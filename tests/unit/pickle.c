@@ -322,8 +322,8 @@ static size_t long_text(uint8_t *p, size_t n)
     return 5 + n;
 }
 
-/* Keys whose values are no tensors cost nothing, however long and often they are; a path that is longer than a name may
- * be is refused where a tensor is found. */
+/* Keys whose values are not tensors cost nothing, at any length and number. A path longer than a name may be is
+ * rejected when it leads to a tensor. */
 Test(pickle, long_keys, .timeout = 20)
 {
     enum { KEY = 16 << 20, TIMES = 100000, ROOM = KEY + 4 * TIMES + 1000 };

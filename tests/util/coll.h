@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the tests of the collectives share, over any transport: one call described as a case, everyone's input made
- * from its seed, the result by a slow model, and a rank that makes the call between guard pages and judges what it
- * got. */
+ * Shared by the tests of the collectives, over any transport. A case describes one call; its seed gives all ranks'
+ * input, and a slow model the result. A rank makes the call between guard pages, and checks its result. */
 #ifndef PICI_TESTS_COLL_UTIL_H
 #define PICI_TESTS_COLL_UTIL_H
 
@@ -33,8 +32,8 @@ struct coll_case {
     struct pici_coll_opts opts; /* but for stats and scratch */
 };
 
-/* All collectives; and of an all_gatherv, what each rank contributes, by the case's seed, where a rank receives it, and
- * whether that is one after the other, so that displs may be NULL. Elements between them are left alone. */
+/* All collectives. For an all_gatherv, the case's seed gives each rank's contribution, and where a rank receives it. If
+ * contributions follow each other, displs may be NULL. Elements between them are left alone. */
 enum { COLL_COLLECTIVES = 5 };
 extern const enum pici_collective coll_collectives[COLL_COLLECTIVES];
 int coll_slots(const struct coll_case *, int p, int rank, uint64_t counts[COLL_RANKS], uint64_t displs[COLL_RANKS]);
@@ -126,8 +125,8 @@ void coll_team_free(struct coll_team *);
 /* One case on all ranks, PICI_OK expected. Null, or what is wrong, in static memory. */
 const char *coll_team_check(struct coll_team *, const struct coll_case *);
 
-/* Several calls drawn from the seed, in flight at once, which each rank ends in its own way: waiting from the last to
- * the first, in any order, testing by turns; or with a blocking call among them. Null, or what is wrong, in static
+/* Several calls drawn from the seed, in flight at once. Each rank ends them in its own way: waiting from the last to
+ * the first, or in any order, testing by turns, or with a blocking call among them. Null, or what is wrong, in static
  * memory. */
 const char *coll_flight_check(int p, uint64_t seed);
 

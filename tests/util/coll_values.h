@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the tests of collectives with lossy codecs share, over any transport: one call described as a case, everyone's
- * data made from its seed, and sums over ranks of what went in and what came out. */
+ * Shared by the tests of collectives with lossy codecs, over any transport. A case describes one call; its seed gives
+ * all ranks' data. Also sums over ranks of inputs and outputs. */
 #ifndef PICI_TESTS_COLL_VALUES_UTIL_H
 #define PICI_TESTS_COLL_VALUES_UTIL_H
 

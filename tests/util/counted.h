@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a program asks of the allocator while it counts: the linker (--wrap) puts these functions in the place of the
- * allocator's, for the program and the static libraries, but not for shared ones. Include once a program. */
+ * Count a program's calls of the allocator. The linker (--wrap) replaces the allocator's functions by these, for the
+ * program and the static libraries, but not for shared ones. Include once a program. */
 #ifndef PICI_TESTS_COUNTED_H
 #define PICI_TESTS_COUNTED_H
 

@@ -76,8 +76,9 @@ void expect_forward(const struct sink *k, const struct item *, size_t n, uint64_
 void expect_verified(const struct sink *k, int threads);
 void expect_items(const struct sink *k, const struct item *, size_t n); /* all of the above */
 
-/* A small file of that version of the format, of four tensors: "coo" in three chunks, "dense" in one, "empty", "same"
- * in two; two attributes of the file, one of the second tensor. In version 2 "dense" and "empty" are in a table. */
+/* A small file of that version of the format, with four tensors: "coo" in three chunks, "dense" in one, "empty", and
+ * "same" in two. The file has two attributes, the second tensor one. In version 2 "dense" and "empty" are in a
+ * table. */
 struct sink small_file(unsigned version, int zstd_level);
 
 /* Read all there is: the first error, PICI_OK if there is none; its words to `words`. read: the elements, in pieces

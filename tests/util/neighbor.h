@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the tests of neighbourhood all-gathers share, over any transport: a graph and a call as a case, everyone's input
- * made from its seed, and a rank that makes the plan and the call, and judges what it got. */
+ * Shared by the tests of neighbourhood all-gathers, over any transport. A case has a graph and a call; its seed gives
+ * all ranks' input. A rank makes the plan and the call, and checks its result. */
 #ifndef PICI_TESTS_NEIGHBOR_UTIL_H
 #define PICI_TESTS_NEIGHBOR_UTIL_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Schedules of the tests' own, with several messages in a step, or none: written as tables of messages, from which the
- * steps of all ranks, the limits and the expected results follow. */
+ * The tests' own schedules, with several messages in a step, or none. Tables of messages give the steps of all ranks,
+ * the limits and the expected results. */
 #ifndef PICI_TESTS_ONESIDED_UTIL_H
 #define PICI_TESTS_ONESIDED_UTIL_H
 
@@ -32,8 +32,9 @@ struct table {
  * (all-reduce), or to each its own (reduce-scatter). */
 void table_star(struct table *, enum pici_collective, int p);
 
-/* An all-reduce by trees, for any number of ranks: of the first 2 * (p - 2^k) positions the even ones hand all they
- * have to the odd ones and are absent until they get the results. The others reduce and broadcast by binomial trees. */
+/* An all-reduce by trees, for any number of ranks. Of the first 2 * (p - 2^k) positions, the even ones send all their
+ * data to the odd ones, and are absent until they get the results. The others reduce and broadcast by binomial
+ * trees. */
 void table_reduce(struct table *, int p);
 
 /* An all-gather through the last position, which places half of what it forwards only when it comes back from position

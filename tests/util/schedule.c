@@ -153,8 +153,8 @@ const char *schedule_check_ends(const struct schedule *s, const struct schedule_
 
 enum state { OWN, SUM, GONE }; /* of a segment on a rank: no sum was begun; there is one; it was passed on */
 
-/* A block, or a rank's sum of a segment: whose contributions are in it, a number that stands for the order in which
- * they were added, and whether it was told to be complete. */
+/* A block, or a rank's sum of a segment: the ranks whose contributions are in it, a number for the order of adding, and
+ * whether it is complete. */
 struct content {
     uint64_t set, order;
     int complete;

@@ -25,8 +25,8 @@ const char *step_name(enum step);
 /* n elements each, host order. */
 void step_fill(void *base, void *src, uint64_t n, enum pici_dtype, enum step, struct rng *);
 
-/* With every ISA of this host and with one and three threads, in guarded buffers at odd addresses: the delta is the
- * reference's and leads from base to src; a capacity of a byte less does not suffice; the bound does. Then the same
+/* With every ISA of this host, with one and three threads, in guarded buffers at odd addresses. The delta equals the
+ * reference's and leads from base to src. A capacity of a byte less does not suffice; the bound does. Then the same
  * delta with a few bytes changed, so many times: every ISA says of it what the reference says. delta: null, or what
  * must be made. */
 const char *check_small(const void *base, const void *src, uint64_t n, enum pici_dtype, enum pici_holds,

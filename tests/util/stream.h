@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the tests of collectives of streams share, over any transport: a call as a case, every rank's vector from its
- * seed, and a rank that makes the dense call and the call with streams, and compares their bits. */
+ * Shared by the tests of collectives of streams, over any transport. A case describes a call; its seed gives every
+ * rank's vector. A rank makes the dense call and the call with streams, and compares their bits. */
 #ifndef PICI_TESTS_STREAM_UTIL_H
 #define PICI_TESTS_STREAM_UTIL_H
 

@@ -130,8 +130,8 @@ static enum pici_dtype computed_in(enum pici_dtype t)
     return t == PICI_F64 ? PICI_F64 : PICI_F32;
 }
 
-/* leak * residual and the like: the product of a float and an element of dtype, as bits of f64 (f64) or f32 (others),
- * to which elements of f16 and bf16 are widened. */
+/* leak * residual and similar products of a float and an element of dtype, as bits of f64 (f64) or f32 (others).
+ * Elements of f16 and bf16 are widened to f32. */
 static uint64_t product(float factor, uint64_t element, enum pici_dtype t)
 {
     const enum pici_dtype c = computed_in(t);

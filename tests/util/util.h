@@ -236,27 +236,28 @@ struct rig {
 void rig_init(struct rig *, size_t bytes, uint64_t seed);
 void rig_free(struct rig *);
 
-/* Encode, verify, inspect, decode, decode ranges, add, and as a delta make and apply, with every ISA of this host, in
- * guarded buffers at either end and at odd addresses, and compare each result with the reference's. Then encode the
- * same elements with signs on some of their zeros by value, and compare with the reference's block of them without.
- * Null if all is well; else what is not, in a static buffer. Leaves the automatic choice of an ISA. */
+/* Encode, verify, inspect, decode, decode ranges, add, and make and apply as a delta. Do so with every ISA of this
+ * host, in guarded buffers at either end and at odd addresses, and compare each result with the reference's. Then
+ * encode the same elements with signs on some of their zeros by value, and compare with the reference's block of them
+ * without. Null if all is well; else what is not, in a static buffer. Leaves the automatic choice of an ISA. */
 const char *check_codec(struct rig *, const struct subject *);
 
 struct pici_isa; /* cpu/kernels.h */
 
-/* The tables of kernels that are compared: all that this CPU can run, or only the last of them if the environment has
- * PICI_TEST_LAST, for an emulated CPU that would take minutes for the others, which run elsewhere. Ends with NULL. */
+/* The tables of kernels to compare: all that this CPU can run, or only the last one if the environment has
+ * PICI_TEST_LAST. That is for an emulated CPU, which would take minutes for the others; they run elsewhere. Ends with
+ * NULL. */
 const struct pici_isa *const *tested_isas(void);
 
 /* As check_codec, of a given block that the encoder must produce as well. */
 const char *check_block(struct rig *, const struct subject *, const uint8_t *block, size_t len);
 
-/* Decode, and everything that readers do, of a given block that the encoder does not produce: the reference must decode
- * it to the subject's elements, and every ISA agree with the reference. */
+/* Decode, and run all readers on, a given block that the encoder does not produce. The reference must decode it to the
+ * subject's elements, and every ISA must agree with the reference. */
 const char *check_earlier(struct rig *, const struct subject *, const uint8_t *block, size_t len);
 
-/* Any bytes at all, claiming up to room elements of 8 bytes that the rig was made for: with every ISA, every reader
- * must accept or reject them with the reference's status, pici_verify_at name the same fault, and what is decoded
+/* Any bytes, claiming up to the `room` elements of 8 bytes that the rig was made for. With every ISA, every reader must
+ * accept or reject them with the reference's status. pici_verify_at must name the same fault, and decoded elements must
  * agree. Null if all is well. */
 const char *check_readers(struct rig *, const uint8_t *block, size_t len, uint64_t room);
 

@@ -5,8 +5,8 @@
  *   - the program, within a thread;
  *   - barriers, within a thread block or a warp;
  *   - a fence, then an atomic update or a relaxed store of a word; and in another thread an atomic update or a relaxed
- *     load of that word, then a fence: what came before the first fence, or is ordered before it, is ordered before
- *     what comes after the second. This is all that orders two thread blocks.
+ *     load of it, then a fence. All accesses before the first fence, or ordered before it, are ordered before
+ *     all accesses after the second. This is all that orders two thread blocks.
  * These are the rules of the PTX memory model, but for fences that a barrier separates from the word's access. */
 #ifndef PICI_TESTS_EMU_DEVICE_MAP_H
 #define PICI_TESTS_EMU_DEVICE_MAP_H

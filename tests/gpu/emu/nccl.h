@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The part of NCCL that the library uses, among ranks of one process, over deferred streams (emu::defer). It gives no
- * more guarantees than NCCL: a message is transferred only while both sides run it; the operations of a communicator
- * run one after another in the order of issue; those of a group run together. What NCCL leaves undefined is a fault:
- * counts that differ, memory that is not the device's, a communicator that is used before it is ready. Ranks that wait
- * for each other in a cycle deadlock: emu::settle() reports that.
+ * more guarantees than NCCL. A message is transferred only while both sides run it. The operations of a communicator
+ * run one after another in the order of issue; operations of a group run together. What NCCL leaves undefined is a
+ * fault: counts that differ, memory that is not the device's, a communicator that is used before it is ready. Ranks
+ * that wait for each other in a cycle deadlock: emu::settle() reports that.
  *
  * Valid C, as NCCL's header is. */
 #ifndef PICI_TESTS_EMU_NCCL_H

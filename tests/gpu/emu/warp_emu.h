@@ -67,8 +67,8 @@ void resident(unsigned blocks);
 /* Look for races in device memory, as until told otherwise; or do not. */
 void watch_races(bool);
 
-/* The hardware's limits: bytes of shared memory of a thread block, and of those that a kernel need not ask for; threads
- * of one; thread blocks of a grid in y. */
+/* The hardware's limits. Bytes of shared memory of a thread block, and the bytes that a kernel need not request.
+ * Threads of a thread block, and thread blocks of a grid in y. */
 enum : unsigned {
     SHARED_MOST = 163 << 10,
     SHARED_UNASKED = 48 << 10,

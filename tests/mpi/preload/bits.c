@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A program with a libpici of its own: sums of floats by MPI_Allreduce have the bits of its pici_all_reduce, if the
- * preloaded library makes them; and neither library takes functions of the other. By tests/mpi/preload.sh. */
+ * A program with its own libpici. Sums of floats by MPI_Allreduce have the bits of its pici_all_reduce, if the
+ * preloaded library makes them. Neither library takes functions of the other. By tests/mpi/preload.sh. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * An MPI program that knows nothing of pici: neighbourhood all-gathers, one
- * scenario a run, whose results are compared with those of PMPI_ functions,
- * whole buffers with what lies between and behind the slots.
+ * An MPI program without pici calls: neighbourhood all-gathers, one scenario a run. It compares the results with PMPI_
+ * functions': whole buffers, including bytes between and behind the slots.
  *   mpirun -n 4 neighbors SCENARIO
  * By tests/mpi/preload.sh. */
 #define _GNU_SOURCE

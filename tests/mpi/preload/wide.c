@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The Fortran functions of the preloaded library where Fortran's integers are wider than an int (wide.h, which is
- * included first): lists of counts reach MPI with the same numbers, and their copies are freed. One rank. The library's
- * objects are linked, and none is preloaded. */
+ * The Fortran functions of the preloaded library, with Fortran integers wider than an int (wide.h, which is included
+ * first). Lists of counts reach MPI with the same numbers, and their copies are freed. One rank. The library's objects
+ * are linked, and none is preloaded. */
 #undef calloc
 #undef free
 #include <mpi.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Preloaded into the ranks of an MPICH over UCX. These wait busily, so that with more ranks than cores each message
- * takes a time slice of the scheduler; here a rank that has found nothing to do lets the others run. */
+ * takes a time slice of the scheduler. Here a rank that has found nothing to do lets the others run. */
 #define _GNU_SOURCE /* RTLD_NEXT */
 #include <dlfcn.h>
 #include <sched.h>
