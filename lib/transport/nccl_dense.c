@@ -2,8 +2,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "transport/nccl_dense.h"
 
-#include <time.h>
-
 #include "cuda/capture.h"
 #include "transport/nap.h"
 
@@ -31,20 +29,13 @@ int pici_nccl_dense_can(enum pici_collective collective, enum pici_dtype dtype)
     return collective == PICI_ALL_GATHER || type_of(dtype, &type);
 }
 
-static int64_t milliseconds(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
-}
-
 /* Wait until the stream has completed the operation, which NCCL may enqueue late. Returns ncclInProgress at the
  * timeout. */
 static ncclResult_t finish(ncclComm_t comm, cudaStream_t stream, int timeout_ms, cudaError_t *cuda)
 {
-    const int64_t end = timeout_ms < 0 ? INT64_MAX : milliseconds() + timeout_ms;
+    const int64_t end = timeout_ms < 0 ? INT64_MAX : pici_transport_ms() + timeout_ms;
     for (int looks = 0, late = 0; !late; pici_transport_nap(&looks, 0, 1)) {
-        late = milliseconds() > end; /* then look once more */
+        late = pici_transport_ms() > end; /* then look once more */
         ncclResult_t result = ncclSuccess;
         const ncclResult_t asked = ncclCommGetAsyncError(comm, &result);
         if (asked != ncclSuccess || (result != ncclSuccess && result != ncclInProgress))

@@ -29,7 +29,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "bytes.h"
@@ -50,7 +49,7 @@ enum {
     NEAR_BUFFER = 262144, /* bytes sent to a peer on this node and not yet received; the system doubles it */
     BLINDLY = 2,          /* the most queues to try without polling */
     SKIPPED = 8,          /* tests that leave a queue alone after another request found it blocked */
-    LAST_MS = 100,        /* time to finish half-sent messages before giving up */
+    LAST_MS = 100,        /* time to finish half-sent messages, and to send shutdown messages */
     DRAINED = 256,        /* buffers of bytes to read then from each peer, and drop */
     NAMED = 4             /* ranks that the error message of a timeout names */
 };
@@ -88,6 +87,8 @@ struct peer {
     struct queue outgoing, incoming;
     uint8_t *buffer;                 /* [BUFFER] */
     size_t filled_begin, filled_end; /* the bytes in it that are not taken yet */
+    uint8_t last[LENGTH_BYTES];      /* the shutdown message for it, */
+    size_t last_missing;             /* and the bytes of that to send */
 };
 
 struct node {
@@ -170,25 +171,23 @@ static int again(struct node *node, struct peer *peer, ssize_t moved)
 {
     char explanation[128];
     const int error = moved < 0 ? errno : 0;
-    if (error == EINTR)
-        return 1;
-    if (error == EAGAIN || error == EWOULDBLOCK)
-        return 0;
+    enum pici_status status = PICI_E_TRANSPORT;
+    const char *colon = ":", *what = strerror(error);
+    if (error == EINTR || error == EAGAIN || error == EWOULDBLOCK)
+        return error == EINTR;
     if (moved == 0 || error == EPIPE || error == ECONNRESET) {
-        snprintf(explanation, sizeof explanation, "rank %d closed its connection: it exited or was killed",
-                 number(node, peer));
-        lose(node, peer, PICI_E_PEER, number(node, peer), explanation);
-    } else if (error == EBADMSG && !peer->shared) {
-        snprintf(explanation, sizeof explanation, "rank %d: its message was changed on the way", number(node, peer));
-        lose(node, peer, PICI_E_TRANSPORT, number(node, peer), explanation);
+        status = PICI_E_PEER;
+        colon = "";
+        what = "closed its connection: it exited or was killed";
+    } else if (error == EBADMSG && peer->shared) {
+        status = PICI_E_CORRUPT;
+        colon = "";
+        what = "damaged the memory that it shares with this rank";
     } else if (error == EBADMSG) {
-        snprintf(explanation, sizeof explanation, "rank %d damaged the memory that it shares with this rank",
-                 number(node, peer));
-        lose(node, peer, PICI_E_CORRUPT, number(node, peer), explanation);
-    } else {
-        snprintf(explanation, sizeof explanation, "rank %d: %s", number(node, peer), strerror(error));
-        lose(node, peer, PICI_E_TRANSPORT, number(node, peer), explanation);
+        what = "its message was changed on the way";
     }
+    snprintf(explanation, sizeof explanation, "rank %d%s %s", number(node, peer), colon, what);
+    lose(node, peer, status, number(node, peer), explanation);
     return 0;
 }
 
@@ -311,7 +310,7 @@ static void read_shutdown(struct node *node, struct peer *peer, ssize_t moved)
     const int error = errno;
     if (peer->incoming.first)
         pump_in(node, peer, 1);
-    else if (peer->filled_end - peer->filled_begin < LENGTH_BYTES)
+    if (!peer->gone && !peer->incoming.first && peer->filled_end - peer->filled_begin < LENGTH_BYTES)
         (void)fill(node, peer);
     if (peer->gone)
         return;
@@ -521,43 +520,24 @@ static int look(struct node *node, int timeout_ms)
     return ready;
 }
 
-/* Leave the execution units to the core's other hardware thread for a moment. */
-static void relax(void)
-{
-    for (int i = 0; i < RELAX; i++) {
-#if defined __x86_64__ || defined __i386__
-        __builtin_ia32_pause();
-#elif defined __aarch64__
-        __asm__ volatile("yield");
-#endif
-    }
-}
-
-static int64_t milliseconds(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
-}
-
 /* Do not sleep if a test of one request has ended others. Glance first: a short message mostly arrives before a system
  * call could put this thread to sleep. */
 static void socket_wait(void *context, int timeout_ms)
 {
     struct node *node = context;
     const int glances = node->cores ? GLANCES : 0, yields = node->shares && !node->crowded ? YIELDS : 0;
-    int64_t before = milliseconds();
+    int64_t before = pici_transport_ms();
     node->crowded -= node->crowded > 0;
     for (int i = 0; i < glances + yields && !node->ended && timeout_ms > 0; i++) {
         (void)look(node, 0);
         if (node->ended)
             break;
         if (i < glances) {
-            relax();
+            pici_transport_relax(RELAX);
             continue;
         }
         sched_yield();
-        const int64_t after = milliseconds();
+        const int64_t after = pici_transport_ms();
         if (after - before >= LONG_MS) {
             node->crowded = CROWDED;
             break;
@@ -565,54 +545,77 @@ static void socket_wait(void *context, int timeout_ms)
         before = after;
     }
     if (!node->ended) {
-        const int64_t end = milliseconds() + timeout_ms;
+        const int64_t end = pici_transport_ms() + timeout_ms;
         int64_t remainder = timeout_ms;
         while (look(node, remainder < 0 ? 0 : (int)remainder) > 0 && !node->ended && remainder > 0)
-            remainder = end - milliseconds();
+            remainder = end - pici_transport_ms();
     }
     node->ended = 0;
 }
 
 /* ---- the end */
 
-/* Whether a part of a message was sent, so that the peer waits for the rest. */
+/* Whether a part of a message was sent, so that the peer waits for the rest. A record that was begun is sent too. */
 static int half_sent(const struct peer *peer)
 {
-    return peer->fd >= 0 && peer->outgoing.first && peer->outgoing.first->offset > 0;
+    return peer->fd >= 0 && peer->outgoing.first &&
+           (peer->outgoing.first->offset > 0 || pici_secure_staged(peer->secure));
 }
 
-/* Send more of the message, but none of those behind it. */
+/* Send more of the first message, and of others in a record with it, but none of those behind. */
 static void send_rest(struct node *node, struct peer *peer)
 {
-    struct request *behind = peer->outgoing.first->next;
-    if (peer->secure && !peer->shared) { /* a record may hold several messages */
-        pump_out(node, peer);
-        return;
-    }
-    peer->outgoing.first->next = NULL;
+    struct request *last = peer->outgoing.first;
+    size_t staged = pici_secure_staged(peer->secure), missing;
+    for (; staged > (missing = LENGTH_BYTES + last->bytes - last->offset) && last->next; last = last->next)
+        staged -= missing;
+    struct request *behind = last->next;
+    last->next = NULL;
     pump_out(node, peer);
     if (peer->outgoing.first)
-        peer->outgoing.first->next = behind;
+        last->next = behind;
     else
         peer->outgoing.first = behind;
 }
 
-/* A half-sent message would swallow the shutdown message: finish it if the peer takes it soon. */
-static void end_messages(struct node *node)
+static void send_last(struct peer *peer)
 {
-    const int64_t end = milliseconds() + LAST_MS;
+    while (peer->last_missing) {
+        struct iovec part = {peer->last + LENGTH_BYTES - peer->last_missing, peer->last_missing};
+        const ssize_t moved = give(peer, &part, 1);
+        if (moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return;
+        if (moved > 0)
+            peer->last_missing -= (size_t)moved;
+        else if (errno != EINTR)
+            peer->last_missing = 0; /* the peer is gone */
+    }
+}
+
+/* Send shutdown messages to the peers that take them soon. A half-sent message would swallow one, so finish it
+ * first. In shared memory there is always room for the shutdown message; part() writes it. */
+static void end_messages(struct node *node, uint64_t word)
+{
+    const int64_t end = pici_transport_ms() + LAST_MS;
+    for (int i = 0; i < node->ranks; i++) {
+        store_le64(node->peers[i].last, word);
+        node->peers[i].last_missing = node->peers[i].shared ? 0 : LENGTH_BYTES;
+    }
     for (;;) {
         nfds_t polled = 0;
-        const int64_t remainder = end - milliseconds();
+        const int64_t remainder = end - pici_transport_ms();
         int timeout_ms = remainder > 0 ? (int)remainder : 0;
-        for (int i = 0; i < node->ranks; i++)
-            if (half_sent(&node->peers[i]))
-                send_rest(node, &node->peers[i]);
-        for (int i = 0; i < node->ranks; i++)
-            if (half_sent(&node->peers[i])) {
-                node->polls[polled] = poll_of(&node->peers[i], 1, 0, &timeout_ms);
-                node->polled[polled++] = &node->peers[i];
+        for (int i = 0; i < node->ranks; i++) {
+            struct peer *peer = &node->peers[i];
+            if (half_sent(peer))
+                send_rest(node, peer);
+            if (peer->fd >= 0 && !half_sent(peer))
+                send_last(peer);
+            if (peer->fd >= 0 && (half_sent(peer) || peer->last_missing)) {
+                node->polls[polled] = poll_of(peer, 1, 0, &timeout_ms);
+                node->polled[polled++] = peer;
             }
+        }
         if (!polled || remainder <= 0)
             return;
         const int ready = poll(node->polls, polled, timeout_ms);
@@ -621,17 +624,12 @@ static void end_messages(struct node *node)
     }
 }
 
-/* Send a shutdown message to a peer, and close its socket. drains: read its bytes first. Otherwise closing would reset
- * the connection, and the peer might lose unread bytes. */
-static void part(struct peer *peer, uint64_t word, int drains)
+/* Close the socket of a peer. drains: read its bytes first. Otherwise closing would reset the connection, and the peer
+ * might lose unread bytes. After a half-sent message the peer learns only from the closed socket. */
+static void part(struct peer *peer, int drains)
 {
-    uint8_t length[LENGTH_BYTES];
-    store_le64(length, word);
-    /* after a half-sent message the peer learns only from the closed socket */
-    if (!half_sent(peer) && peer->shared)
-        pici_shared_end(peer->shared, length);
-    else if (!half_sent(peer))
-        (void)!give(peer, &(struct iovec){length, sizeof length}, 1);
+    if (peer->shared && !half_sent(peer))
+        pici_shared_end(peer->shared, peer->last);
     for (int k = 0, fd = peer->fd; fd >= 0; fd = peer->stripes ? pici_stripes_fd(peer->stripes, ++k) : -1) {
         shutdown(fd, SHUT_WR);
         for (int i = 0; i < DRAINED && drains; i++)
@@ -663,11 +661,11 @@ static int socket_abandon(void *context, enum pici_status reason)
         culprit = node->rank;
     if (!reason)
         reason = PICI_E_PEER;
-    end_messages(node);
+    end_messages(node, shutdown_bit | (uint64_t)culprit << 32 | (uint32_t)reason);
     for (int i = 0; i < node->ranks; i++) {
         struct peer *peer = &node->peers[i];
         if (peer->fd >= 0)
-            part(peer, shutdown_bit | (uint64_t)culprit << 32 | (uint32_t)reason, 1);
+            part(peer, 1);
         peer->gone = reason;
         while (peer->outgoing.first)
             finish_first(node, &peer->outgoing, reason);
@@ -682,9 +680,10 @@ static void socket_close(void *context)
     struct node *node = context;
     if (node->kept)
         return;
+    end_messages(node, shutdown_bit | (uint64_t)node->rank << 32);
     for (int i = 0; i < node->ranks; i++)
         if (node->peers[i].fd >= 0)
-            part(&node->peers[i], shutdown_bit | (uint64_t)node->rank << 32, 0);
+            part(&node->peers[i], 0);
     pool_free(&node->requests);
     free(node->peers);
     free(node->buffers);

@@ -89,14 +89,6 @@ static int64_t now(void)
     return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-/* Leave the execution units to the core's other hardware thread for a moment. */
-static inline void relax(void)
-{
-#if defined __x86_64__ || defined __i386__
-    __builtin_ia32_pause();
-#endif
-}
-
 /* Report an event to a rank that may wait for it. Its lock is held. */
 static void wake(struct rank *rank)
 {
@@ -380,7 +372,7 @@ static void thread_wait(void *context, int timeout_ms)
     for (int i = 0; i < SPINS && me->group->cores; i++) {
         if (atomic_load_explicit(&me->events, memory_order_relaxed) != me->events_seen)
             break;
-        relax();
+        pici_transport_relax(1);
     }
     int64_t until = now() + (int64_t)timeout_ms * 1000000;
     pthread_mutex_lock(&me->lock);
