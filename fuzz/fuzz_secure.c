@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Encrypted sockets. Two ends exchange data, and the fuzzer passes their bytes on. The input:
- *   byte 0    bits 0, 1: the bytes of one direction are edited; or one end gets the rest of the input instead of a
- *             peer's bytes; or it gets the edited bytes of an earlier connection; or the ends have different tokens.
- *             bit 2: that end is the client; bits 3, 4: how much data each end sends
+ *   byte 0    bits 0, 1: the mode. 0: the bytes to one end are edited. 1: that end has no peer, and gets the rest of
+ *             the input. 2: it gets the edited bytes of an earlier connection. 3: the ends have different tokens.
+ *             Bit 2: that end is the client. Bits 3, 4: how much data each end sends
  *   the rest  edits of 4 bytes, in order: what to do, a value, and the offset in the direction's bytes
  *
  * An end receives only what its peer sent, from the beginning and in order, and everything if no byte was edited. In
@@ -118,7 +118,7 @@ static size_t offset_of(const uint8_t *edit)
     return (size_t)edit[2] | (size_t)edit[3] << 8;
 }
 
-/* Take one byte of the sender. Returns whether to pass on first what is there. */
+/* Take one byte of the sender. Returns whether to pass on the bytes before the next one first. */
 static int take(struct way *way, uint8_t byte)
 {
     int drops = 0, splits = 0;

@@ -46,7 +46,7 @@ void pici_secure_close(int fd);
 ssize_t pici_secure_recv(struct secure *, int fd, void *, size_t);
 ssize_t pici_secure_send(struct secure *, int fd, const struct iovec *parts, size_t count);
 
-/* The bytes of the next send that a record already has, of which a part may be sent. */
+/* The number of bytes of the next send that a record already has. The socket may have taken a part of it. */
 size_t pici_secure_staged(const struct secure *);
 
 /* Whether bytes already read from the socket wait to be received. poll does not see them. */
