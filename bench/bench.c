@@ -51,6 +51,7 @@ static struct {
     enum core core;
     int json;
     size_t records; /* JSON records printed so far */
+    size_t block_bytes[FORMATS][MAX_COLUMNS];
 } run;
 
 /* The rows measured: the yardsticks, then KINDS for each ISA; all of these again for the second number of threads. */
@@ -289,6 +290,8 @@ static void measure_section(const struct section *s, double median_s[][MAX_COLUM
                 if (rep >= 0)
                     sample[row * (size_t)s->reps + (size_t)rep] = t;
             }
+        for (size_t f = 0; f < FORMATS; f++)
+            run.block_bytes[f][c] = d.len[f];
         for (size_t row = 0; row < total; row++) {
             median_s[row][c] = median(sample + row * (size_t)s->reps, (size_t)s->reps);
             least_s[row][c] = least(sample + row * (size_t)s->reps, (size_t)s->reps);
@@ -323,18 +326,22 @@ static void heading(const char *what, const struct section *s)
     printf("\n");
 }
 
-/* The pass over memory that limits a row. Scatter-add may skip part of it. */
-static enum yardstick limit_of(size_t row)
+/* Seconds that a row takes at least. Compress reads the elements and writes the block; decompress reads the block and
+ * writes the elements. Scatter-add changes elements in place, or only the nonzeros. t[row]: the row's seconds. */
+static double limit_seconds(const struct section *s, double t[][MAX_COLUMNS], size_t row, size_t c)
 {
     const int portable = !strcmp(row_isa(row)->name, "scalar");
-    return row_op(row) == COMPRESS ? READ : row_op(row) == SCATTER_ADD ? REWRITE : portable ? MEMSET : WRITE_ZERO;
+    const double block = (double)run.block_bytes[row_format(row)][c] / (double)s->bytes;
+    switch (row_op(row)) {
+    case COMPRESS: return t[READ][c] + block * t[portable ? MEMSET : WRITE][c];
+    case DECOMPRESS: return t[portable ? MEMSET : WRITE_ZERO][c] + block * t[READ][c];
+    default: return t[PLACES][c] < t[REWRITE][c] ? t[PLACES][c] : t[REWRITE][c];
+    }
 }
 
-/* A row's share of its limit; for scatter-add, the lesser of two. t[row]: the row's seconds. */
-static double share_of_limit(double t[][MAX_COLUMNS], size_t row, size_t c)
+static double share_of_limit(const struct section *s, double t[][MAX_COLUMNS], size_t row, size_t c)
 {
-    const enum yardstick y = limit_of(row), other = row_op(row) == SCATTER_ADD ? PLACES : y;
-    return (t[other][c] < t[y][c] ? t[other][c] : t[y][c]) / t[row][c];
+    return limit_seconds(s, t, row, c) / t[row][c];
 }
 
 /* Print one ISA's compress and decompress over all formats: the geometric mean of their shares, and the target. */
@@ -347,7 +354,7 @@ static void print_mean(const struct section *s, int threads, double t[][MAX_COLU
     size_t n = 0;
     for (size_t row = YARDSTICKS + isa * KINDS; row < YARDSTICKS + (isa + 1) * KINDS; row++)
         for (size_t c = 0; row_op(row) != SCATTER_ADD && c < s->columns; c++, n++) {
-            const double share = share_of_limit(t, row, c);
+            const double share = share_of_limit(s, t, row, c);
             logarithms += log(share);
             lowest = share < lowest ? share : lowest;
         }
@@ -375,7 +382,7 @@ static void print_shares(const struct section *s, int threads, double t[][MAX_CO
         printf("  %-32s", label);
         for (size_t c = 0; c < s->columns; c++) {
             const int known = has_limits(s, threads);
-            const double share = share_of_limit(t, row, c), sparsity = s->sparsity[c];
+            const double share = share_of_limit(s, t, row, c), sparsity = s->sparsity[c];
             const double last = known ? limits_last(run.core, isa, s->dtype, (row - YARDSTICKS) % KINDS, sparsity) : 0;
             const double want = known && row_op(row) == SCATTER_ADD ? limits_of_narrow(isa, s->dtype, sparsity) : 0;
             const int less = share < LIMITS_LOST * last, short_of = share < want;
@@ -385,8 +392,11 @@ static void print_shares(const struct section *s, int threads, double t[][MAX_CO
         }
         printf("\n");
     }
-    printf("  limits: of C %s, of D %s (portable: %s), of A the sooner of %s and %s\n", yardstick_name(READ),
-           yardstick_name(WRITE_ZERO), yardstick_name(MEMSET), yardstick_name(REWRITE), yardstick_name(PLACES));
+    printf("  limits: of C %s and, of the block, %s (portable: %s)\n", yardstick_name(READ), yardstick_name(WRITE),
+           yardstick_name(MEMSET));
+    printf("          of D %s (portable: %s) and, of the block, %s\n", yardstick_name(WRITE_ZERO),
+           yardstick_name(MEMSET), yardstick_name(READ));
+    printf("          of A the sooner of %s and %s\n", yardstick_name(REWRITE), yardstick_name(PLACES));
     for (size_t isa = 0; isa < run.isas; isa++)
         print_mean(s, threads, t, isa);
     if (lost)
@@ -483,7 +493,8 @@ static void print_json(const struct section *s, int threads, double median_s[][M
                    (double)s->bytes / median_s[row][c] / 1e9, median_s[MEMCPY][c] / median_s[row][c]);
             const double want = yard ? 0 : target(s, threads, row, s->sparsity[c]);
             if (!yard)
-                printf(",\"share_of_limit\":%.4g", share_of_limit(run.best ? best_s : median_s, row, c));
+                printf(",\"block_bytes\":%zu,\"share_of_limit\":%.4g", run.block_bytes[row_format(row)][c],
+                       share_of_limit(s, run.best ? best_s : median_s, row, c));
             if (want > 0)
                 printf(",\"target\":%g", want);
             printf("}");
