@@ -29,6 +29,15 @@ struct pici_topk_terms {
 /* Destinations of acc. */
 struct pici_topk_to {
     uint8_t *selected, *residual, *velocity; /* the last two: null if there is none */
+    int stream;                              /* write selected with non-temporal stores, if the ISA has them */
+};
+
+/* What a pass over acc finds. found: null, or where the magnitudes in [low, least) go, as elements; it has room for as
+ * many as there are in the pass, and may be the gradient. 1 <= low. */
+struct pici_topk_survey {
+    uint64_t low, least;
+    uint8_t *found;
+    uint64_t count, nonzeros, reach; /* in, out: added to. In found; of acc; of at least `least` */
 };
 
 /* Consecutive buckets. */
@@ -42,6 +51,8 @@ struct pici_topk_buckets {
 struct pici_topk_kernels {
     /* Compute acc of n elements, and the velocity. acc may be the residual or the gradient. */
     void (*accumulate)(uint8_t *acc, const struct pici_topk_terms *, size_t n);
+    /* Compute acc as `accumulate` does, and survey it. */
+    void (*survey)(uint8_t *acc, const struct pici_topk_terms *, size_t n, struct pici_topk_survey *);
     /* Returns the number of elements, of n, with a magnitude of at least `least` >= 1. */
     uint64_t (*at_least)(const uint8_t *src, size_t n, uint64_t least);
     /* Count n < 2^32 elements: bin b counts magnitudes in [low + (b << shift), low + ((b + 1) << shift)). TOPK_BINS <<

@@ -47,6 +47,9 @@ struct job {
     unsigned shift; /* a bin has 1 << shift magnitudes */
     int tally;      /* pass_sum makes a tally too */
     uint64_t least; /* reach: elements of at least this magnitude */
+    /* pass_sum stores the magnitudes in [found_from, least) in the output, from the start of each thread's part on;
+     * found_from 0: none */
+    uint64_t found_from, found[PICI_MAX_THREADS];
 
     /* keep magnitudes from least on; of those equal to least only the first `ties` */
     uint64_t ties, ties_before[PICI_MAX_THREADS];
@@ -109,31 +112,34 @@ static uint8_t *offset_to(uint8_t *array, size_t bytes)
     return array ? array + bytes : NULL;
 }
 
-/* Compute acc. Count its nonzeros, those that reach least, and with job->tally those in the bins. */
+/* Compute acc. Count its nonzeros and those that reach least, store what found_from asks for, and with job->tally count
+ * those in the bins. */
 static void pass_sum(struct job *job, int i, size_t first, size_t bytes)
 {
-    uint64_t nonzeros = 0, reach = 0;
-    (void)i;
+    struct pici_topk_survey survey = {.low = job->found_from, .least = job->least};
+    if (job->found_from)
+        survey.found = job->target.selected + (first << job->width_log2);
     for (size_t some; bytes; first += some, bytes -= some) {
-        pici_topk_counts count = {{0}};
+        pici_topk_counts count;
         some = bytes < COUNTED_AT_ONCE ? bytes : COUNTED_AT_ONCE;
+        if (job->tally)
+            memset(count, 0, sizeof count);
         for (size_t done = 0, part; done < some; done += part) {
             const size_t position = (first + done) << job->width_log2;
             struct pici_topk_terms terms = job->terms;
-            part = some - done < PIECE ? some - done : PIECE;
+            part = job->tally && some - done > PIECE ? PIECE : some - done;
             terms.gradient = offset(terms.gradient, position);
             terms.residual = offset(terms.residual, position);
             terms.velocity = offset_to(terms.velocity, position);
-            job->kernels->accumulate(job->sums + position, &terms, part);
-            nonzeros += job->kernels->at_least(job->sums + position, part, 1);
-            reach += job->kernels->at_least(job->sums + position, part, job->least);
+            job->kernels->survey(job->sums + position, &terms, part, &survey);
             if (job->tally)
                 job->kernels->tally(count, job->sums + position, part, job->low, job->shift);
         }
         if (job->tally)
             add_counts(job, count);
     }
-    add_up(job, nonzeros, reach);
+    job->found[i] = survey.count;
+    add_up(job, survey.nonzeros, survey.reach);
 }
 
 static void pass_tally(struct job *job, int i, size_t first, size_t bytes)
@@ -167,7 +173,7 @@ static void pass_place(struct job *job, int i, size_t first, size_t count)
     for (int after = 0; after < 2; after++) {
         const size_t from = after ? split : first, offset = from << job->width_log2;
         const struct pici_topk_to target = {job->target.selected + offset, offset_to(job->target.residual, offset),
-                                            offset_to(job->target.velocity, offset)};
+                                            offset_to(job->target.velocity, offset), job->target.stream};
         job->kernels->place(&target, job->sums + offset, (after ? end : split) - from, job->least + (uint64_t)after);
     }
 }
@@ -184,12 +190,45 @@ static void tally_all(struct job *job)
     run(job, pass_tally);
 }
 
+/* Tally what pass_sum found. */
+static void tally_found(struct job *job)
+{
+    memset(job->counts, 0, sizeof job->counts);
+    for (int i = 0; i < job->threads; i++) {
+        const uint8_t *next = job->target.selected + (part_begin(job, i) << job->width_log2);
+        for (uint64_t left = job->found[i], some; left; left -= some, next += some << job->width_log2) {
+            pici_topk_counts count = {{0}};
+            some = left < COUNTED_AT_ONCE ? left : COUNTED_AT_ONCE;
+            job->kernels->tally(count, next, (size_t)some, job->low, job->shift);
+            add_counts(job, count);
+        }
+    }
+}
+
 /* The upper 64 bits of a * b. */
 static uint64_t multiply_high(uint64_t a, uint64_t b)
 {
     const uint64_t a0 = (uint32_t)a, a1 = a >> 32, b0 = (uint32_t)b, b1 = b >> 32;
     const uint64_t middle = a1 * b0 + (a0 * b0 >> 32), other = a0 * b1 + (uint32_t)middle;
     return a1 * b1 + (middle >> 32) + (other >> 32);
+}
+
+/* Copy elements at offsets. With a constant width, their loads do not wait for each other. */
+static inline __attribute__((always_inline)) void pick_by(uint8_t *to, const uint8_t *array, const size_t *from,
+                                                          size_t count, size_t width)
+{
+    for (size_t i = 0; i < count; i++)
+        memcpy(to + i * width, array + from[i], width);
+}
+
+static void pick(uint8_t *to, const uint8_t *array, const size_t *from, size_t count, unsigned width_log2)
+{
+    if (width_log2 == 1)
+        pick_by(to, array, from, count, 2);
+    else if (width_log2 == 2)
+        pick_by(to, array, from, count, 4);
+    else
+        pick_by(to, array, from, count, 8);
 }
 
 /* Compute the sums at positions [first, first + count) of the sample, count even, before pass_sum, which may overwrite
@@ -200,6 +239,7 @@ static void gather(struct job *job, uint64_t first, size_t count)
     const uint32_t philox_key[2] = {(uint32_t)job->seed, (uint32_t)(job->seed >> 32)};
     const size_t width = (size_t)1 << job->width_log2;
     uint8_t gradient[AT_ONCE * 8], residual[AT_ONCE * 8], velocity[AT_ONCE * 8];
+    size_t from[AT_ONCE];
     struct pici_topk_terms terms = job->terms;
     terms.gradient = gradient;
     terms.residual = terms.residual ? residual : NULL;
@@ -214,14 +254,14 @@ static void gather(struct job *job, uint64_t first, size_t count)
             philox4x32(word, counter, philox_key);
             for (size_t k = 0; k < 2; k++) {
                 const uint64_t random = (uint64_t)word[2 * k + 1] << 32 | word[2 * k];
-                const size_t from = (size_t)multiply_high(random, job->elements) * width, gathered = (i + k) * width;
-                memcpy(gradient + gathered, job->terms.gradient + from, width);
-                if (terms.residual)
-                    memcpy(residual + gathered, job->terms.residual + from, width);
-                if (terms.velocity)
-                    memcpy(velocity + gathered, job->terms.velocity + from, width);
+                from[i + k] = (size_t)multiply_high(random, job->elements) << job->width_log2;
             }
         }
+        pick(gradient, job->terms.gradient, from, some, job->width_log2);
+        if (terms.residual)
+            pick(residual, job->terms.residual, from, some, job->width_log2);
+        if (terms.velocity)
+            pick(velocity, job->terms.velocity, from, some, job->width_log2);
         job->kernels->accumulate(job->some + done * width, &terms, some);
     }
 }
@@ -325,24 +365,29 @@ static struct range guess(struct job *job, uint64_t k)
     return range;
 }
 
-/* Keep the k largest. Returns how many there are. */
+/* Keep the k largest. Returns how many there are. If there is a guess, and the sums are not in the output, the first pass
+ * stores the magnitudes in the guessed range there, so that the next passes need no other. */
 static uint64_t select_exact(struct job *job, uint64_t k)
 {
     struct range range = guess(job, k);
+    const int stores = range.low && job->sums != job->target.selected;
     uint64_t in_range = 0;
-    job->tally = 1;
-    const uint64_t bins = set_bins(job, &range);
+    job->found_from = stores ? range.low : 0;
+    job->tally = !stores;
+    const uint64_t bins = stores ? 0 : set_bins(job, &range);
     job->least = range.high + 1;
     run(job, pass_sum);
     range.above = job->reach;
     for (uint64_t bin = 0; bin < bins; bin++)
         in_range += job->counts[bin];
+    for (int i = 0; stores && i < job->threads; i++)
+        in_range += job->found[i];
     if (job->nonzeros <= k) {
         k = job->nonzeros;
         job->least = 1;
         job->ties = ALL_TIES;
     } else if (range.above < k && k <= range.above + in_range) {
-        find_kth(job, tally_all, k, range, 1);
+        find_kth(job, stores ? tally_found : tally_all, k, range, !stores);
     } else {
         find_kth(job, tally_all, k, everything(job), 0);
     }
@@ -364,6 +409,7 @@ static uint64_t select_sampled(struct job *job, uint64_t k, double density)
 {
     const uint64_t threshold = sample_rank(job, round_up(density * (double)job->sample));
     job->tally = 0;
+    job->found_from = 0;
     job->least = threshold ? threshold : 1;
     run(job, pass_sum);
     uint64_t kept = job->reach;
@@ -408,7 +454,7 @@ static void buckets_thread(void *context, int i)
     part.terms.residual = offset(part.terms.residual, position);
     part.terms.velocity = offset_to(part.terms.velocity, position);
     part.target = (struct pici_topk_to){part.target.selected + position, offset_to(part.target.residual, position),
-                                        part.terms.velocity};
+                                        part.terms.velocity, 0};
     parts->kept[i] = parts->kernels->buckets(&part);
 }
 
@@ -443,7 +489,7 @@ static uint64_t select_long_buckets(struct job *job, const struct pici_topk_opts
         job->terms.residual = offset(terms.residual, position);
         job->terms.velocity = offset_to(terms.velocity, position);
         job->target = (struct pici_topk_to){target.selected + position, offset_to(target.residual, position),
-                                            job->terms.velocity};
+                                            job->terms.velocity, target.stream};
         job->sums = sums + position;
         job->threads = thread_count(options->threads, job->elements);
         kept += select_exact(job, ((uint64_t)options->k * job->elements + options->bucket - 1) / options->bucket);
@@ -483,7 +529,7 @@ enum pici_status pici_topk(void *output, uint64_t *nonzeros, void *residual, voi
     uint8_t some[SAMPLE_BYTES]; /* not initialized: most calls do not use it */
     struct job job = {.kernels = kernels,
                       .terms = {gradient, residual, velocity, options.rate, options.leak, options.momentum},
-                      .target = {output, residual, velocity},
+                      .target = {output, residual, velocity, residual && bytes >= PICI_STREAM_BYTES},
                       .sums = residual ? residual : output,
                       .elements = (size_t)count,
                       .width_log2 = (unsigned)fmt_width_log2((unsigned)dtype),
