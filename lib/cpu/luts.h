@@ -44,6 +44,13 @@ static const uint64_t lut_expand[256] = {LUT_256(LUT_EXPAND)};
 #define LUT_PLACE(m, k) (uint16_t)(LUT_EIGHT(LUT_COMPRESS, m) >> 8 * (k)&0xff)
 static const uint16_t lut_places[256][8] = {LUT_256_ROWS(LUT_EIGHT_OF, LUT_PLACE)};
 
+/* LUT_COMPRESS and LUT_EXPAND for 16-bit elements: indices of their bytes. */
+#define LUT_PAIR(i) (uint16_t)(0x0100 + 0x0202 * (i))
+#define LUT_COMPRESS_BYTES(m, k) LUT_PAIR(LUT_PLACE(m, k))
+#define LUT_EXPAND_BYTES(m, k) ((m) >> (k)&1 ? LUT_PAIR(LUT_RANK(m, k)) : 0x8080)
+static const uint16_t lut_compress_bytes[256][8] = {LUT_256_ROWS(LUT_EIGHT_OF, LUT_COMPRESS_BYTES)};
+static const uint16_t lut_expand_bytes[256][8] = {LUT_256_ROWS(LUT_EIGHT_OF, LUT_EXPAND_BYTES)};
+
 /* Expand in two instructions: a permutation uses the low three bits of an index, then another clears lanes whose index
  * is zero. LUT_EXPAND with 8 instead of 0, and 0 instead of 0x80. */
 #define LUT_RANK_OR_8(rank) ((rank) ? (rank) : 8)

@@ -191,19 +191,22 @@ static void large(enum pici_dtype t, uint64_t n, enum values values, const struc
     else if (pici_topk(want[0], &want_nnz, want[1], want[2], in[0], n, t, &o))
         tally("a sample", "status");
     for (const struct pici_isa *const *isa = tested_isas(); *isa; isa++)
-        for (o.threads = 1; o.threads <= 3; o.threads += 2) {
+        for (int turn = 0; turn < 4; turn++) { /* with 1 and 3 threads; the output apart from the gradient, and in it */
+            o.threads = 1 + turn / 2 * 2;
+            memcpy(got[0], in[0], bytes);
             memcpy(got[1], in[1], bytes);
             memcpy(got[2], in[2], bytes);
             pici_isa_force(*isa);
-            const enum pici_status s = pici_topk(got[0], &nnz, got[1], got[2], in[0], n, t, &o);
+            const enum pici_status s = pici_topk(got[0], &nnz, got[1], got[2], turn % 2 ? got[0] : in[0], n, t, &o);
             const char *bad = s                                     ? "status"
                               : nnz != want_nnz                     ? "how many were kept"
                               : memcmp(got[0], want[0], bytes) != 0 ? "out"
                               : memcmp(got[1], want[1], bytes) != 0 ? "residual"
                               : memcmp(got[2], want[2], bytes) != 0 ? "velocity"
                                                                     : NULL;
-            snprintf(name, sizeof name, "%s %s, %llu of values %d, select %d, %d threads", (*isa)->name,
-                     pici_dtype_name(t), (unsigned long long)n, (int)values, (int)o.select, o.threads);
+            snprintf(name, sizeof name, "%s %s, %llu of values %d, select %d, %d threads%s", (*isa)->name,
+                     pici_dtype_name(t), (unsigned long long)n, (int)values, (int)o.select, o.threads,
+                     turn % 2 ? ", in place" : "");
             tally(name, bad);
         }
     pici_isa_force(NULL);
@@ -216,7 +219,7 @@ static void large(enum pici_dtype t, uint64_t n, enum values values, const struc
 
 static void all_large(void)
 {
-    enum { TWO_THREADS = 530007, SAMPLED_FIRST = 270000 };
+    enum { TWO_THREADS = 530007, SAMPLED_FIRST = 270000, STREAMED = 1050007 };
     struct pici_topk_opts o = PICI_TOPK_OPTS_INIT;
     o.momentum = 0.5f;
     for (int select = PICI_SELECT_BUCKET; select <= PICI_SELECT_SAMPLED; select++) {
@@ -224,8 +227,11 @@ static void all_large(void)
         o.bucket = 512;
         large(PICI_F32, SAMPLED_FIRST, GRADIENT, &o);
         large(PICI_F32, TWO_THREADS, EQUAL, &o); /* ties in every thread */
-        if (select == PICI_SELECT_GLOBAL)
+        if (select == PICI_SELECT_GLOBAL) {
             large(PICI_F64, SAMPLED_FIRST, FEW_VALUES, &o);
+            large(PICI_F32, STREAMED, EQUAL, &o);
+            large(PICI_BF16, SAMPLED_FIRST, RANDOM, &o);
+        }
         if (select == PICI_SELECT_SAMPLED)
             large(PICI_BF16, TWO_THREADS, RANDOM, &o);
         o.bucket = 400000; /* longer than what the kernel takes */
