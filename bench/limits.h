@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What the codec is held to, by kind of core: how much of its limit each row had when it was last measured, and how
- * much of it is wanted. The limit of a row is what the passes over memory take that it needs: compress reads the dense
- * elements and writes the block, decompress reads the block and writes the elements. bench prints what falls short, and
- * asserts nothing: a busy host is slower.
+ * much of it is wanted. The limit of a row is the time of its passes over memory. Compress reads the dense elements and
+ * writes the block. Decompress reads the block and writes the elements. bench prints what falls short, and asserts
+ * nothing: a busy host is slower.
  *
  * After a change for the better, or on a core of a kind that has no rows: `build/bench --dtype f32 --cpu-time -r 9` on
  * an idle host prints them, "share of the limit". */

@@ -365,8 +365,8 @@ static struct range guess(struct job *job, uint64_t k)
     return range;
 }
 
-/* Keep the k largest. Returns how many there are. If there is a guess, and the sums are not in the output, the first pass
- * stores the magnitudes in the guessed range there, so that the next passes need no other. */
+/* Keep the k largest. Returns how many there are. The first pass may store the magnitudes in the guessed range in the
+ * output, if the sums are not there. Then the next passes read only these. */
 static uint64_t select_exact(struct job *job, uint64_t k)
 {
     struct range range = guess(job, k);
