@@ -194,8 +194,8 @@ Test(coll_nodes, one_level)
 
 /* ---- bytes between nodes */
 
-/* The bytes that leave the busiest node in an all-reduce, as a share of the dense data. Segments have 1 MiB of f32 at
- * independent positions. Each block has the shortest format at its contributions' density. */
+/* The bytes that leave the busiest node in an all-reduce, as a fraction of the dense data. Segments have 1 MiB of f32
+ * at independent positions. Each block has the shortest format at its contributions' density. */
 static double leaves(const struct schedule *s, const struct map *m, double density)
 {
     enum { N = 1 << 18 };
