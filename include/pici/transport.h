@@ -31,7 +31,7 @@ extern "C" {
 #endif
 
 /* Where message buffers may be. HOST: host memory only. ANY: host or GPU memory. DEVICE: messages with elements only in
- * GPU memory, and the short messages of agreement rounds in host memory. */
+ * GPU memory, and short messages in host memory, of up to 2 KiB: agreement rounds and neighbourhood plans send them. */
 enum pici_memory { PICI_MEMORY_HOST = 0, PICI_MEMORY_ANY = 1, PICI_MEMORY_DEVICE = 2 };
 
 /* Access to memory other than host memory, such as a GPU's; for transports within a process. */
