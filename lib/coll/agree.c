@@ -191,7 +191,7 @@ static void explain(struct pici_comm *comm, const struct coll_agreement *agreeme
     } field[] = {{"dtype", CALL_DTYPE, 1, dtype_name, 0},
                  {"root", CALL_ROOT, 4, NULL, PICI_BROADCAST},
                  {"sum of recvcounts", CALL_COUNT, 8, NULL, PICI_ALL_GATHERV},
-                 {"hashes of recvcounts", CALL_COUNTS, 8, NULL, PICI_ALL_GATHERV},
+                 {"recvcounts, shown as hashes", CALL_COUNTS, 8, NULL, PICI_ALL_GATHERV},
                  {"op", CALL_OP, 1, op_name, 0},
                  {"count", CALL_COUNT, 8, NULL, 0},
                  {"algorithm", CALL_ALGORITHM, 1, algorithm_name, 0},

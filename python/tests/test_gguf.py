@@ -57,7 +57,7 @@ class Gguf(unittest.TestCase):
                 self.assertEqual(found["q"].shape, (2, 68))
             with pici.open(packed) as f:
                 self.assertEqual(f["w"].shape, (5, 7))
-            with self.assertRaisesRegex(pici.Error, "a GGUF file: picitool compress makes a .pici file"):
+            with self.assertRaisesRegex(pici.Error, "a GGUF file: picitool compress converts it to .pici"):
                 pici.load(path)
             packed.unlink()
 
