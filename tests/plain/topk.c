@@ -172,7 +172,7 @@ static void calls(void)
 
 /* Selections among many elements with every ISA, with 1 and several threads. All must give the same, and what the
  * reference gives; for it, samples are unknown. */
-static void large(enum pici_dtype t, uint64_t n, enum values values, const struct pici_topk_opts *opts)
+static void large(enum pici_dtype t, uint64_t n, enum values values, int residual, const struct pici_topk_opts *opts)
 {
     const size_t bytes = (size_t)n * pici_dtype_width(t);
     uint8_t *in[3], *want[3], *got[3];
@@ -187,8 +187,8 @@ static void large(enum pici_dtype t, uint64_t n, enum values values, const struc
         memcpy(want[a], in[a], bytes);
     }
     if (o.select != PICI_SELECT_SAMPLED)
-        topk_reference(want[0], &want_nnz, want[1], want[2], in[0], n, t, &o);
-    else if (pici_topk(want[0], &want_nnz, want[1], want[2], in[0], n, t, &o))
+        topk_reference(want[0], &want_nnz, residual ? want[1] : NULL, want[2], in[0], n, t, &o);
+    else if (pici_topk(want[0], &want_nnz, residual ? want[1] : NULL, want[2], in[0], n, t, &o))
         tally("a sample", "status");
     for (const struct pici_isa *const *isa = tested_isas(); *isa; isa++)
         for (int turn = 0; turn < 4; turn++) { /* with 1 and 3 threads; the output apart from the gradient, and in it */
@@ -197,7 +197,8 @@ static void large(enum pici_dtype t, uint64_t n, enum values values, const struc
             memcpy(got[1], in[1], bytes);
             memcpy(got[2], in[2], bytes);
             pici_isa_force(*isa);
-            const enum pici_status s = pici_topk(got[0], &nnz, got[1], got[2], turn % 2 ? got[0] : in[0], n, t, &o);
+            const enum pici_status s =
+                pici_topk(got[0], &nnz, residual ? got[1] : NULL, got[2], turn % 2 ? got[0] : in[0], n, t, &o);
             const char *bad = s                                     ? "status"
                               : nnz != want_nnz                     ? "how many were kept"
                               : memcmp(got[0], want[0], bytes) != 0 ? "out"
@@ -225,18 +226,20 @@ static void all_large(void)
     for (int select = PICI_SELECT_BUCKET; select <= PICI_SELECT_SAMPLED; select++) {
         o.select = (enum pici_select)select;
         o.bucket = 512;
-        large(PICI_F32, SAMPLED_FIRST, GRADIENT, &o);
-        large(PICI_F32, TWO_THREADS, EQUAL, &o); /* ties in every thread */
+        large(PICI_F32, SAMPLED_FIRST, GRADIENT, 1, &o);
+        large(PICI_F32, TWO_THREADS, EQUAL, 1, &o); /* ties in every thread */
         if (select == PICI_SELECT_GLOBAL) {
-            large(PICI_F64, SAMPLED_FIRST, FEW_VALUES, &o);
-            large(PICI_F32, STREAMED, EQUAL, &o);
-            large(PICI_BF16, SAMPLED_FIRST, RANDOM, &o);
+            large(PICI_F64, SAMPLED_FIRST, FEW_VALUES, 1, &o);
+            large(PICI_F32, STREAMED, EQUAL, 1, &o);
+            large(PICI_F32, TWO_THREADS, GRADIENT, 1, &o); /* each thread finds others */
+            large(PICI_F32, TWO_THREADS, GRADIENT, 0, &o);
+            large(PICI_BF16, SAMPLED_FIRST, RANDOM, 1, &o);
         }
         if (select == PICI_SELECT_SAMPLED)
-            large(PICI_BF16, TWO_THREADS, RANDOM, &o);
+            large(PICI_BF16, TWO_THREADS, RANDOM, 1, &o);
         o.bucket = 400000; /* longer than what the kernel takes */
         if (select == PICI_SELECT_BUCKET)
-            large(PICI_F16, 400100, MASKED, &o);
+            large(PICI_F16, 400100, MASKED, 1, &o);
     }
 }
 
