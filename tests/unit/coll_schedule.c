@@ -120,7 +120,7 @@ static void check_limits(const struct schedule *s, const struct schedule_call *c
               l.segments, used->sums, l.sums, used->kept, l.kept);
 }
 
-Test(coll_schedule, each_contribution_once, .timeout = 300)
+Test(coll_schedule, each_contribution_once, .timeout = 900)
 {
     for (const struct schedule *s = pici_schedules; s->name; s++) {
         int always = 1;

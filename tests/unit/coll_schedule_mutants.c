@@ -210,7 +210,7 @@ static int try_mutation(const struct schedule *of, const struct mutation *how)
     return tried;
 }
 
-Test(coll_schedule_mutants, mutants_are_found, .timeout = 300)
+Test(coll_schedule_mutants, mutants_are_found, .timeout = 900)
 {
     for (int i = 0; i < MUTATIONS; i++) {
         int tried = 0;
