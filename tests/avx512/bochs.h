@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Included before every source that is compiled for Bochs. Bochs 2.7 gets two instructions of AVX-512 wrong, and this
- * avoids them.
+ * Included before the kernels' sources where they are compiled for Bochs. Bochs 2.7 gets two instructions of AVX-512
+ * wrong, and this avoids them.
  *   VPEXPANDB, VPEXPANDW    from memory: elements that the mask leaves out are not read, though they count
  *   VCVTPS2PH               a tie goes to the odd neighbour */
 #ifndef PICI_TESTS_AVX512_BOCHS_H
