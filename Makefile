@@ -74,6 +74,8 @@ CPU_CFLAGS := $(if $(filter s390x-%,$(MACHINE)),-O2,-O3) $(if $(filter -g%,$(CFL
 I386_FLAGS := $(if $(filter i386-% i486-% i586-% i686-%,$(MACHINE)),-msse2 -mfpmath=sse)
 SANITIZE =
 WERROR =
+# More flags for the kernels of AVX2 and AVX-512, which clang instruments for minutes.
+AVX_CFLAGS =
 
 WARN = -Wall -Wextra -Wshadow -Wpointer-arith -Wwrite-strings -Wstrict-prototypes -Wundef $(if $(WERROR),-Werror)
 override CPPFLAGS += -Iinclude -Ilib -D_FILE_OFFSET_BITS=64
@@ -125,7 +127,7 @@ endif
 # Additional flags for C files, by folder.
 # No contraction: all ranks must predict the same times, even if compiled for different CPUs (lib/predict/tune.c).
 FLAGS_lib = -ffp-contract=off -fPIC -fvisibility=hidden -Wmissing-prototypes -DPICI_BUILD \
-	$(if $(filter lib/cpu/%,$<),$(I386_FLAGS) $(CPU_CFLAGS))
+	$(if $(filter lib/cpu/%,$<),$(I386_FLAGS) $(CPU_CFLAGS)) $(if $(filter lib/cpu/avx%,$<),$(AVX_CFLAGS))
 FLAGS_preload = $(FLAGS_lib) -I.
 FLAGS_python = -fPIC -fvisibility=hidden -Wmissing-prototypes -isystem $(PYTHON_INCLUDE)
 FLAGS_tools = -Itools -I. -Wmissing-prototypes
@@ -179,7 +181,7 @@ wrap = $(1:%=-Wl$(comma)--wrap=%)
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 FLAGS_STAMP = $(BUILD)/obj/flags
 $(FLAGS_STAMP): FORCE
-	$(call stamp,$(CC) $(CPPFLAGS) $(CFLAGS) $(CPU_CFLAGS) $(BASE) $(LDFLAGS) $(LIBS))
+	$(call stamp,$(CC) $(CPPFLAGS) $(CFLAGS) $(CPU_CFLAGS) $(AVX_CFLAGS) $(BASE) $(LDFLAGS) $(LIBS))
 
 $(BUILD)/obj/%.o: %.c $(FLAGS_STAMP)
 	$(call compile,CC,$(COMPILE) $(own_flags))
