@@ -20,6 +20,10 @@ $(FUZZ_BIN): $(BUILD)/fuzz_%: $(BUILD)/obj/fuzz/fuzz_%.o $(TEST_PARTS)
 $(REPLAY_BIN): $(BUILD)/replay_%: $(BUILD)/obj/fuzz/fuzz_%.o $(BUILD)/obj/fuzz/replay.o $(TEST_PARTS)
 	$(program)
 
+ifeq ($(TLS),1)
+$(BUILD)/obj/fuzz/fuzz_secure.o: private override CPPFLAGS += -DPICI_HAVE_TLS $(shell $(PKG_CONFIG) --cflags openssl)
+endif
+
 fuzz-replay:
 	$(Q)$(MAKE) BUILD=$(BUILD)/replay $(FUZZ_FLAGS) SANITIZE=address,undefined replayers
 	@fuzz/run replay $(BUILD)/replay $(FUZZERS)

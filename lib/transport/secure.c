@@ -31,6 +31,7 @@ struct secure_keys {
 struct secure {
     struct secure *next;
     int fd, accepts, begun, agreed; /* begun: the peer has begun TLS; agreed: data was exchanged */
+    int complete;                   /* the handshake is complete */
     int reads;                      /* as pici_secure_reads */
     SSL *ssl;
     size_t staged; /* bytes of the record that the socket did not take */
@@ -110,6 +111,15 @@ static void make_method(void)
     }
 }
 
+/* OpenSSL reports a state. A call that completes the handshake and then fails has agreed on a key. */
+static void notice(const SSL *ssl, int where, int value)
+{
+    struct secure *secure = BIO_get_data(SSL_get_rbio(ssl));
+    (void)value;
+    if (where & SSL_CB_HANDSHAKE_DONE)
+        secure->complete = 1;
+}
+
 /* ---- the key */
 
 static SSL_SESSION *session_of(SSL *ssl)
@@ -175,6 +185,7 @@ static int set_up(struct secure_keys *keys, const char *token)
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_mode(context, SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_app_data(context, keys);
+    SSL_CTX_set_info_callback(context, notice);
     return 1;
 }
 
@@ -269,7 +280,7 @@ static ssize_t failed(struct secure *secure, int moved, int error, int *reads)
         errno = ECONNRESET;
     else if (why == SSL_ERROR_SYSCALL)
         errno = error;
-    else if (!secure->agreed || reason >= SSL_AD_REASON_OFFSET)
+    else if (!secure->complete || reason >= SSL_AD_REASON_OFFSET)
         return 0;
     return -1;
 }
