@@ -12,24 +12,13 @@
 #include <unistd.h>
 
 #include "tests/util/coll.h"
+#include "tests/util/expect.h"
 #include "tests/util/transport.h"
 #include "tests/util/util.h"
 #include "transport/secure.h"
 #include "transport/socket.h"
 
 enum { WATCHDOG_S = 300, MESSAGES = 200, MANY = 1000, ATTEMPTS = 20, LATE_US = 20000 };
-
-static int passed, failed;
-
-static void expect(int holds, const char *what, long which)
-{
-    if (holds)
-        passed++;
-    else {
-        failed++;
-        printf("FAIL %s, %ld\n", what, which);
-    }
-}
 
 /* Rank `sender` of two has messages for the other one, and rank 0 gives up. */
 struct parting {
@@ -163,6 +152,5 @@ int main(void)
         printf("skip: encrypted sockets: built without OpenSSL\n");
     expect(keys || status == PICI_E_UNSUPPORTED, words, status);
     pici_secure_keys_free(keys);
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    return tally_end();
 }

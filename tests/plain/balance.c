@@ -12,14 +12,14 @@
 #include "schedule/balance.h"
 #include "schedule/schedule.h"
 #include "tests/util/coll.h"
+#include "tests/util/util.h"
 
-static int passed, failed;
+enum { PRINTED = 20 }; /* bad tests */
 
 static void expect(int right, const char *what)
 {
-    if (right)
-        passed++;
-    else if (failed++ < 20)
+    const unsigned bad = tally_count(right);
+    if (bad && bad <= PRINTED)
         printf("FAIL %s\n", what);
 }
 
@@ -462,6 +462,5 @@ int main(void)
         disagree(p, 100);
         disagree(p, 100000);
     }
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    return tally_end();
 }

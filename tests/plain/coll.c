@@ -10,21 +10,10 @@
 #include <unistd.h>
 
 #include "tests/util/coll.h"
+#include "tests/util/util.h"
 #include "transport/thread.h"
 
 enum { WATCHDOG_S = 900, RANKS = 5 };
-
-static int passed, failed;
-
-static void expect(const char *wrong, const char *what)
-{
-    if (!wrong)
-        passed++;
-    else {
-        failed++;
-        printf("FAIL %s: %s\n", what, wrong);
-    }
-}
 
 static void every_kind(int p, struct rng *rng)
 {
@@ -43,7 +32,7 @@ static void every_kind(int p, struct rng *rng)
                                   .opts.algorithm =
                                       coll_algorithm(rng_below(rng, (uint64_t)coll_algorithms()), collective)};
             coll_case_options(&c, rng, p);
-            expect(coll_team_check(&team, &c), "one call");
+            tally("one call", coll_team_check(&team, &c));
         }
     coll_team_free(&team);
 }
@@ -108,7 +97,7 @@ static void odd_one(struct odd *o)
             abort();
     coll_threads(o->p, odd_rank, o);
     for (int i = 0; i < o->p; i++) {
-        expect(o->wrong[i], "one that does otherwise");
+        tally("one that does otherwise", o->wrong[i]);
         pici_comm_free(o->comm[i]);
     }
 }
@@ -120,7 +109,7 @@ int main(void)
     for (int p = 1; p <= RANKS; p++)
         every_kind(p, &rng);
     for (int p = 2; p <= 7; p++)
-        expect(coll_flight_check(p, (uint64_t)p), "calls in flight");
+        tally("calls in flight", coll_flight_check(p, (uint64_t)p));
     for (int how = NULL_BUFFER; how < FAULTY; how++)
         for (int p = 2; p <= RANKS; p++)
             odd_one(&(struct odd){.p = p, .how = how});
@@ -131,6 +120,5 @@ int main(void)
         *which[seed % 6] = 0.03;
         odd_one(&o);
     }
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    return tally_end();
 }

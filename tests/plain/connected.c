@@ -10,22 +10,12 @@
 #include <unistd.h>
 
 #include "tests/util/coll.h"
+#include "tests/util/expect.h"
 #include "tests/util/socket.h"
+#include "tests/util/util.h"
 #include "transport/greeting.h"
 
 enum { WATCHDOG_S = 600 };
-
-static int passed, failed;
-
-static void expect(int holds, const char *what, long which)
-{
-    if (holds)
-        passed++;
-    else {
-        failed++;
-        printf("FAIL %s, %ld\n", what, which);
-    }
-}
 
 static void refused(struct socket_team *t, enum pici_status s, const char *phrase)
 {
@@ -110,8 +100,8 @@ static void wrong_ones(void)
 /* Arguments that make no sense, without any peer. */
 static void bad_arguments(void)
 {
-    struct pici_comm *comm = (struct pici_comm *)&passed;
     int fds[4];
+    struct pici_comm *comm = (struct pici_comm *)fds;
     socket_pairs(fds, 2);
     expect(pici_comm_sockets(&comm, NULL, 0, 2) == PICI_E_ARG && !comm, "no array", 0);
     expect(pici_comm_sockets(&comm, fds, 0, 0) == PICI_E_ARG && pici_comm_sockets(&comm, fds, -1, -1) == PICI_E_ARG &&
@@ -197,6 +187,5 @@ int main(void)
     bad_arguments();
     wrong_ones();
     impostors();
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    return tally_end();
 }

@@ -10,20 +10,9 @@
 
 #include "tests/util/coll.h"
 #include "tests/util/socket.h"
+#include "tests/util/util.h"
 
 enum { WATCHDOG_S = 900, MOST = 6, A_NODE = 2 };
-
-static int passed, failed;
-
-static void expect(const char *wrong, const char *what)
-{
-    if (!wrong)
-        passed++;
-    else {
-        failed++;
-        printf("FAIL %s: %s\n", what, wrong);
-    }
-}
 
 struct parts {
     struct pici_comm *inner[MOST], *outer[MOST], *comm[MOST];
@@ -56,7 +45,7 @@ static void check(int p, int over_sockets, struct rng *rng)
     coll_threads(p, join, &parts);
     for (int r = 0; r < p; r++)
         if (parts.status[r]) {
-            expect(pici_strerror(parts.status[r]), "on two levels");
+            tally("on two levels", pici_strerror(parts.status[r]));
             exit(1);
         }
     memcpy(team.comm, parts.comm, sizeof parts.comm);
@@ -72,7 +61,7 @@ static void check(int p, int over_sockets, struct rng *rng)
             coll_case_options(&c, rng, p);
             for (int r = 0; r < p; r++)
                 c.node_of[r] = r / A_NODE * A_NODE;
-            expect(coll_team_check(&team, &c), over_sockets ? "threads and sockets" : "threads twice");
+            tally(over_sockets ? "threads and sockets" : "threads twice", coll_team_check(&team, &c));
         }
     coll_team_free(&team);
 }
@@ -84,6 +73,5 @@ int main(void)
     for (int p = 1; p <= MOST; p++)
         for (int over_sockets = 0; over_sockets < 2; over_sockets++)
             check(p, over_sockets, &rng);
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    return tally_end();
 }

@@ -15,25 +15,16 @@
 #include <unistd.h>
 
 #include "tests/util/coll.h"
+#include "tests/util/expect.h"
 #include "tests/util/socket.h"
+#include "tests/util/util.h"
 #include "transport/address.h"
 #include "transport/greeting.h"
 #include "transport/pending.h"
 
 enum { WATCHDOG_S = 600 };
 
-static int passed, failed;
 static char address[64];
-
-static void expect(int holds, const char *what, long which)
-{
-    if (holds)
-        passed++;
-    else {
-        failed++;
-        printf("FAIL %s, %ld\n", what, which);
-    }
-}
 
 /* An address where nobody listens. */
 static const char *fresh_address(int v6)
@@ -749,6 +740,5 @@ int main(void)
     slow_in_a_crowd();
     turned_away();
     wrong_ones();
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    return tally_end();
 }

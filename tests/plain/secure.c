@@ -17,23 +17,14 @@
 #include <unistd.h>
 
 #include "tests/util/coll.h"
+#include "tests/util/expect.h"
 #include "tests/util/socket.h"
+#include "tests/util/util.h"
 
 enum { WATCHDOG_S = 300, RECORDED = 1 << 20, N = 50000 };
 
-static int passed, failed;
 static char address[64];
 static const char token[] = "the token of this test";
-
-static void expect(int holds, const char *what, long which)
-{
-    if (holds)
-        passed++;
-    else {
-        failed++;
-        printf("FAIL %s, %ld\n", what, which);
-    }
-}
 
 static const char *fresh_address(void)
 {
@@ -538,6 +529,5 @@ int main(void)
         crowded();
         certificates();
     }
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    return tally_end();
 }

@@ -22,24 +22,13 @@
 #include <unistd.h>
 
 #include "tests/util/coll.h"
+#include "tests/util/expect.h"
 #include "tests/util/socket.h"
 #include "tests/util/util.h"
 #include "transport/pairs.h"
 #include "transport/shared.h"
 
 enum { WATCHDOG_S = 3000, MESSAGES = 1000000, ALL_MESSAGES = 100000000, LONGEST = 3 * RING_LEAST, STALLED_MS = 60000 };
-
-static int passed, failed;
-
-static void expect(int holds, const char *what, long which)
-{
-    if (holds)
-        passed++;
-    else {
-        failed++;
-        printf("FAIL %s, %ld\n", what, which);
-    }
-}
 
 /* ---- two ranks and their streams */
 
@@ -578,6 +567,5 @@ int main(void)
     several_connections("1", NULL, 0); /* shared memory is better */
     expect(socket_count_open() == open, "descriptors that are left", socket_count_open() - open);
     expect(count_mapped() == 0, "memory that is left", count_mapped());
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    return tally_end();
 }

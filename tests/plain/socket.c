@@ -16,24 +16,14 @@
 
 #include "bytes.h"
 #include "tests/util/coll.h"
+#include "tests/util/expect.h"
 #include "tests/util/socket.h"
 #include "transport/greeting.h"
 #include "transport/socket.h"
 #include "tests/util/transport.h"
+#include "tests/util/util.h"
 
 enum { WATCHDOG_S = 600, LENGTH = 8 };
-
-static int passed, failed;
-
-static void expect(int holds, const char *what, long which)
-{
-    if (holds)
-        passed++;
-    else {
-        failed++;
-        printf("FAIL %s, %ld\n", what, which);
-    }
-}
 
 /* ---- sockets that take a few bytes at a time, so that a length may be cut in two */
 
@@ -642,6 +632,5 @@ int main(void)
     hears(parting(0x7fffffff, (enum pici_status) - 1000), PICI_E_CORRUPT, "rank 1 aborted");
     gives_up();
     idle();
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    return tally_end();
 }

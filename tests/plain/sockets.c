@@ -8,17 +8,12 @@ int transport_main(int argc, char **argv);
 #undef main
 
 #include "tests/util/transport.h"
-
-static int passed, failed;
+#include "tests/util/util.h"
 
 static void expect(int holds, int ranks, const char *what)
 {
-    if (holds)
-        passed++;
-    else {
-        failed++;
+    if (tally_count(holds))
         printf("FAIL %s, %d ranks\n", what, ranks);
-    }
 }
 
 /* Null if all is well, in a process of its own. */
@@ -106,6 +101,5 @@ int main(void)
                   "one-sided traffic");
         among(ranks, one_leaves, NULL, "a rank that leaves");
     }
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    return tally_end();
 }

@@ -11,14 +11,14 @@
 #include "tests/util/coll.h"
 #include "tests/util/socket.h"
 #include "tests/util/stream.h"
+#include "tests/util/util.h"
 
-static int passed, failed;
+enum { PRINTED = 20 }; /* bad tests */
 
 static void expect(const char *wrong, const char *what)
 {
-    if (!wrong)
-        passed++;
-    else if (failed++ < 20)
+    const unsigned bad = tally_count(!wrong);
+    if (bad && bad <= PRINTED)
         printf("FAIL %s: %s\n", what, wrong);
 }
 
@@ -339,6 +339,5 @@ int main(void)
     long_vectors();
     bad_input();
     later_structs();
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    return tally_end();
 }

@@ -18,14 +18,19 @@
 
 static unsigned passed, failed;
 
+unsigned tally_count(int good)
+{
+    if (good)
+        passed++;
+    else
+        failed++;
+    return good ? 0 : failed;
+}
+
 void tally(const char *what, const char *bad)
 {
-    if (!bad) {
-        passed++;
-        return;
-    }
-    failed++;
-    printf("FAIL %s: %s\n", what, bad);
+    if (tally_count(!bad))
+        printf("FAIL %s: %s\n", what, bad);
 }
 
 int tally_end(void)

@@ -25,6 +25,9 @@
 /* Count a test. bad: null, or what is wrong, which is printed. */
 void tally(const char *what, const char *bad);
 
+/* Count a test, and print nothing. Returns 0 for a good one, else the number of bad ones so far. */
+unsigned tally_count(int good);
+
 /* Print "N passed, N failed", the last line. Returns the exit status. */
 int tally_end(void);
 
