@@ -31,21 +31,21 @@ ROOT_FUNCTION uint64_t root_up(uint64_t bits, int exponent, int lane)
         bits <<= 1;
         e--;
     }
-    /* the argument is bits * 2^e, with 53 or 54 bits, and e even. Two digits of the root for each: 27 of the integer's,
-     * and 30 more. */
+    /* The argument is bits * 2^e, with 53 or 54 bits, and e even. Each digit of the root takes two of its bits, and the
+     * first digit is 1. The root has as many digits as the mantissa; others only decide whether to round up. */
+    const int digits = mantissa + 1;
     uint64_t root = 0, remainder = 0;
-    for (int i = 0; i < 27 + 30; i++) {
+    for (int i = 0; i < digits; i++) {
         remainder = remainder << 2 | (i < 27 ? bits >> (52 - 2 * i) & 3 : 0);
-        const uint64_t trial = root << 2 | 1;
-        root <<= 1;
-        if (remainder >= trial) {
-            remainder -= trial;
-            root |= 1;
-        }
+        const uint64_t trial = root << 2 | 1, digit = remainder >= trial;
+        remainder -= trial & (0 - digit);
+        root = root << 1 | digit;
     }
-    /* sqrt = root * 2^(e / 2 - 30), root having 57 bits, and more if remainder is not 0 */
-    const int unit = e / 2 - 30 + exponent; /* of root's last bit */
-    int drop = 57 - 1 - mantissa;           /* bits of root beyond the mantissa */
+    if (digits < 27)
+        remainder |= bits & ((UINT64_C(1) << (54 - 2 * digits)) - 1);
+    /* sqrt = root * 2^(e / 2 + 27 - digits), and more if remainder is not 0 */
+    const int unit = e / 2 + 27 - digits + exponent; /* of root's last bit */
+    int drop = 0;                                    /* bits of root that the mantissa has no room for */
     const int least = 1 - bias - mantissa;
     if (unit + drop < least)
         drop = least - unit; /* denormal */

@@ -159,6 +159,23 @@ static inline __m256i emulated_cvtps_ph(__m512 a)
                             _mm256_cvtps_ph((__m256)x.half[0], _MM_FROUND_TO_NEAREST_INT));
 }
 
+static inline __m512i emulated_cvtps_pd(__m256 a)
+{
+    union emulated r;
+    r.half[0] = (__m256i)_mm256_cvtps_pd(_mm256_castps256_ps128(a));
+    r.half[1] = (__m256i)_mm256_cvtps_pd(_mm256_extractf128_ps(a, 1));
+    return r.v;
+}
+
+static inline __m512i emulated_cvt_up_epi32(__m512 a)
+{
+    const union emulated x = {(__m512i)a};
+    union emulated r;
+    for (int i = 0; i < 2; i++)
+        r.half[i] = _mm256_cvtps_epi32(_mm256_ceil_ps((__m256)x.half[i]));
+    return r.v;
+}
+
 #undef _mm512_broadcast_i32x4
 #undef _mm512_reduce_add_epi64
 #undef _mm512_shldi_epi16
@@ -168,6 +185,7 @@ static inline __m256i emulated_cvtps_ph(__m512 a)
 #undef _mm512_mask_blend_epi8
 #undef _mm512_cmp_ps_mask
 #undef _mm512_cvtps_ph
+#undef _mm512_cvt_roundps_epi32
 #define _mm512_max_epu8 emulated_max_epu8
 #define _mm512_min_epu8 emulated_min_epu8
 #define _mm512_sub_epi8 emulated_sub_epi8
@@ -187,6 +205,8 @@ static inline __m256i emulated_cvtps_ph(__m512 a)
 #define _mm512_add_ps emulated_add_ps
 #define _mm512_cmp_ps_mask(a, b, predicate) emulated_cmp_unord_ps(a, b)
 #define _mm512_cvtph_ps emulated_cvtph_ps
+#define _mm512_cvtps_pd emulated_cvtps_pd
+#define _mm512_cvt_roundps_epi32(a, rounding) emulated_cvt_up_epi32(a) /* the only rounding in use */
 #define _mm512_cvtps_ph(a, rounding) emulated_cvtps_ph(a)
 
 #endif
