@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The only process of the emulated machine of tests/avx512/run. Runs the programs named on the kernel's command line
- * (after --), which test the kernels for AVX-512 alone, then switches the machine off. The console is the serial port;
- * its last line is "failures N". */
+ * (after --), which test the kernels for AVX-512 alone, and with few inputs if FEW=1 stands before the --. It then
+ * switches the machine off. The console is the serial port; its last line is "failures N". */
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/io.h>
 #include <sys/reboot.h>
 #include <sys/wait.h>
@@ -11,7 +12,7 @@
 
 static int run(char *program)
 {
-    char *argv[] = {program, NULL}, *envp[] = {"PICI_TEST_LAST=1", NULL};
+    char *argv[] = {program, NULL}, *envp[] = {"PICI_TEST_LAST=1", getenv("FEW") ? "PICI_TEST_FEW=1" : NULL, NULL};
     int status;
     const pid_t child = fork();
     if (child == 0) {
