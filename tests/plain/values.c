@@ -139,6 +139,8 @@ static struct subject_values some_subject(enum pici_dtype dtype)
     s.where = (struct values_where){any64() >> 2, any64(), (int)rng_below(&rng, 2), (int)rng_below(&rng, 1000)};
     if (rng_below(&rng, 2))
         s.where.first &= ~UINT64_C(63);
+    else if (rng_below(&rng, 2)) /* the counters of these elements carry into their second word */
+        s.where.first = ((1 + rng_below(&rng, 1000)) << 34) - rng_below(&rng, s.n + 1);
     tally("settle", pici_values_resolve(&s.v, &asked, dtype, PICI_SUM) ? "refused" : NULL);
     s.v.positive = (int)rng_below(&rng, 2);
     snprintf(s.name, sizeof s.name,
