@@ -77,6 +77,31 @@ static void formats(struct subject *s, enum pattern pattern)
     }
 }
 
+/* Lists of a tile with an offset that repeats the one before: in turn, each byte of the list becomes its neighbour. */
+static void repeats(enum pici_dtype dtype)
+{
+    enum { N = 4096, LIST = 700 }; /* bytes from the block's start, which hold all of the longest list */
+    static const unsigned counts[] = {40, 200, 330, 400};
+    const unsigned width = (unsigned)pici_dtype_width(dtype);
+    const size_t room = pici_bound(PICI_HYBRID, dtype, N);
+    uint8_t *src = test_alloc((size_t)N * width), *block = test_alloc(room), *copy = test_alloc(room);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        size_t len = 0;
+        memset(src, 0, (size_t)N * width);
+        for (unsigned k = 0; k < counts[i]; k++)
+            memset(src + rng_below(&rig.rng, N) * width, (int)(1 + k % 100), width);
+        tally("repeats", pici_compress(block, room, &len, src, N, dtype, PICI_HYBRID, NULL) ? "compress" : NULL);
+        for (size_t at = 49; at < len && at < LIST; at += every * every) {
+            memcpy(copy, block, len);
+            copy[at] = copy[at - 1];
+            tally("repeats", check_readers(&rig, copy, len, ROOM));
+        }
+    }
+    free(src);
+    free(block);
+    free(copy);
+}
+
 /* Words and then values, as threads make them, are the same as from one pass. With non-temporal stores, values are
  * written exactly: the bytes next to them may be another thread's. */
 static void words_first(unsigned w, enum pattern pattern)
@@ -311,6 +336,8 @@ int main(int argc, char **argv)
         for (unsigned pattern = 0; pattern < PATTERNS; pattern++)
             words_first(w, (enum pattern)pattern);
 
+    for (unsigned w = 0; w < 4; w++)
+        repeats(widths[w]);
     for (unsigned w = 0; w < 4; w++)
         unions(w);
     for (unsigned w = 0; w < 4; w++)
