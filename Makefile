@@ -207,5 +207,5 @@ endif
 ##   make deps            install what the tests need (Debian packages); DEPS='deb wheels': and check-deb, check-wheels
 ##   make clean
 ##
-## Variables: BUILD=dir CC= CFLAGS= LDFLAGS= CPU_CFLAGS= (for lib/cpu) SANITIZE=address,undefined WERROR=1
+## Variables: BUILD=dir CC= CFLAGS= LDFLAGS= CPU_CFLAGS= (for lib/cpu) AVX_CFLAGS= SANITIZE=address,undefined WERROR=1
 ##            ZSTD=0 ZLIB=0 ZFP=0 TLS=0 FUSE=0 V=1

@@ -45,10 +45,8 @@ ROOT_FUNCTION uint64_t root_up(uint64_t bits, int exponent, int lane)
         remainder |= bits & ((UINT64_C(1) << (54 - 2 * digits)) - 1);
     /* sqrt = root * 2^(e / 2 + 27 - digits), and more if remainder is not 0 */
     const int unit = e / 2 + 27 - digits + exponent; /* of root's last bit */
-    int drop = 0;                                    /* bits of root that the mantissa has no room for */
     const int least = 1 - bias - mantissa;
-    if (unit + drop < least)
-        drop = least - unit; /* denormal */
+    const int drop = unit < least ? least - unit : 0; /* bits of root that a denormal has no room for */
     if (drop > 63)
         return 1;
     const uint64_t low = root & ((UINT64_C(1) << drop) - 1);

@@ -35,11 +35,7 @@ __attribute__((target("avx512f"), always_inline)) static inline __m512 bochs_rou
     const __m512 rounded = _mm512_mask_mov_ps(normal, small, _mm512_castsi512_ps(denormal));
     return _mm512_mask_mov_ps(rounded, _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), a);
 }
-#undef _mm512_cvtps_ph /* a macro of gcc's where it does not optimize */
-#ifdef __OPTIMIZE__
+/* A function where the compiler optimizes; else gcc has a macro. */
 #define _mm512_cvtps_ph(a, rounding) (_mm512_cvtps_ph)(bochs_round_to_f16(a), rounding)
-#else
-#error "compile with -O1 or more"
-#endif
 
 #endif
