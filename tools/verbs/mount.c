@@ -215,16 +215,28 @@ static int serve(struct fuse_session *session, const struct tool_options *option
     return result < 0 ? tool_bad(options->args[1], "%s", strerror(-result)) : TOOL_OK;
 }
 
-/* Removes picitool's own handlers, which end the process at once: libfuse sets its handlers only where there are
- * none. */
-static void free_signals(void)
+static struct fuse_session *served;
+
+/* libfuse's loop looks for the end, then waits. A signal between the two would not end the wait, so another one follows
+ * in a second. */
+static void end_serving(int number)
 {
-    static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        struct sigaction old;
-        if (sigaction(ends[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
-            signal(ends[i], SIG_DFL);
-    }
+    (void)number;
+    fuse_session_exit(served);
+    alarm(1);
+}
+
+/* In place of picitool's own handlers, which end the process at once. A signal that is ignored stays so. */
+static void end_at_signals(struct fuse_session *session)
+{
+    static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGALRM};
+    struct sigaction old, action = {.sa_handler = end_serving}; /* without SA_RESTART: the wait must end */
+    served = session;
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (sigaction(ends[i], NULL, &old) == 0 && (old.sa_handler != SIG_IGN || ends[i] == SIGALRM))
+            sigaction(ends[i], &action, NULL);
+    signal(SIGPIPE, SIG_IGN);
 }
 
 /* Raises the limit of open files, since each file of a folder stays open. */
@@ -239,17 +251,15 @@ static void allow_files(void)
 
 static int serve_at(struct fuse_session *session, const struct tool_options *options, const struct mounted *mounted)
 {
-    free_signals();
-    if (fuse_set_signal_handlers(session) != 0)
-        return tool_bad(options->args[1], "the handlers of signals cannot be set");
     int status = TOOL_OK;
+    end_at_signals(session);
     if (fuse_session_mount(session, options->args[1]) != 0) {
         status = tool_bad(options->args[1], "cannot be mounted: see the message of libfuse");
     } else {
         status = serve(session, options, mounted);
         fuse_session_unmount(session);
     }
-    fuse_remove_signal_handlers(session);
+    alarm(0);
     return status;
 }
 
