@@ -144,7 +144,7 @@ int sem_wait(sem_t *semaphore)
 }
 END
 if [ -z "${SANITIZE:-}" ] && ${CC:-cc} -shared -fPIC -o late.so late.c -ldl 2>"$err"; then
-    by_script "LD_PRELOAD='$PWD/late.so' exec '$real' \"\$@\""
+    by_script "exec env LD_PRELOAD='$PWD/late.so' '$real' \"\$@\""
     mounted m.pici || fail "a late wait: not mounted: $(cat "$err")"
     kill -TERM "$m_pid"
     sleep 0.1 # the signal arrives

@@ -226,17 +226,18 @@ static void end_serving(int number)
     alarm(1);
 }
 
-/* In place of picitool's own handlers, which end the process at once. A signal that is ignored stays so. */
-static void end_at_signals(struct fuse_session *session)
+/* Signals that end a mount; those that are ignored stay so. Without SA_RESTART: the wait must end. */
+static void at_end_signals(void (*handler)(int))
 {
-    static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGALRM};
-    struct sigaction old, action = {.sa_handler = end_serving}; /* without SA_RESTART: the wait must end */
-    served = session;
+    static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction old, action = {.sa_handler = handler};
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (sigaction(ends[i], NULL, &old) == 0 && (old.sa_handler != SIG_IGN || ends[i] == SIGALRM))
+        if (sigaction(ends[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
             sigaction(ends[i], &action, NULL);
-    signal(SIGPIPE, SIG_IGN);
+    if (handler == SIG_DFL)
+        action.sa_handler = SIG_IGN; /* an alarm may still come */
+    sigaction(SIGALRM, &action, NULL);
 }
 
 /* Raises the limit of open files, since each file of a folder stays open. */
@@ -252,14 +253,17 @@ static void allow_files(void)
 static int serve_at(struct fuse_session *session, const struct tool_options *options, const struct mounted *mounted)
 {
     int status = TOOL_OK;
-    end_at_signals(session);
+    served = session;
+    signal(SIGPIPE, SIG_IGN);
+    at_end_signals(end_serving); /* in place of picitool's own, which end the process at once */
     if (fuse_session_mount(session, options->args[1]) != 0) {
         status = tool_bad(options->args[1], "cannot be mounted: see the message of libfuse");
     } else {
         status = serve(session, options, mounted);
+        alarm(0);
         fuse_session_unmount(session);
     }
-    alarm(0);
+    at_end_signals(SIG_DFL); /* the session is about to be freed */
     return status;
 }
 
