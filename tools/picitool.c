@@ -535,6 +535,7 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    term_whole_lines();
     int status = output_start();
     setlocale(LC_CTYPE, "");
     if (!status)

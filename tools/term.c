@@ -179,6 +179,12 @@ const char *term_speed(char buffer[TERM_TEXT], uint64_t bytes, double seconds)
     return buffer;
 }
 
+void term_whole_lines(void)
+{
+    static char buffer[8192]; /* a message and a name of readable length */
+    setvbuf(stderr, buffer, _IOLBF, sizeof buffer);
+}
+
 static int talk = TERM_NORMAL;
 static bool with_progress = true;
 

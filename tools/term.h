@@ -46,6 +46,10 @@ bool term_utf8(void);
 /* Bytes per second, in powers of ten as usual for memory: "2.10 GB/s". Returns buffer. */
 const char *term_speed(char buffer[TERM_TEXT], uint64_t bytes, double seconds);
 
+/* Make stderr write whole lines, so that they stay whole beside what other programs write. Call this first: before any
+ * output. A line without its end needs fflush. */
+void term_whole_lines(void);
+
 /* The amount of output on stderr. Set once, before a verb begins. */
 enum term_talk {
     TERM_SILENT = -2, /* nothing, not even errors */

@@ -5,9 +5,9 @@
 
 command -v python3 >/dev/null 2>&1 || { skip "questions and results on a terminal: no python3"; finish; }
 
-# on_terminal.py ANSWERS COMMAND [MEANWHILE]: run the shell's command on a new terminal, type the answers and then the
-# end of the input, and print what the terminal shows. MEANWHILE: a command that runs when a question has been asked,
-# before the answers are typed.
+# on_terminal.py ANSWERS COMMAND [MEANWHILE]: run the shell's command on a new terminal. When it has asked a question,
+# type the answers and then the end of the input. Print what the terminal shows. MEANWHILE: a command that runs before
+# the answers are typed.
 cat >on_terminal.py <<'END'
 import os
 import pty
@@ -22,7 +22,7 @@ if pid == 0:
 signal.alarm(60)
 shown, typed = b"", False
 while True:
-    if not typed and (meanwhile is None or b"[y/N]" in shown):
+    if not typed and b"[y/N] " in shown:
         if meanwhile:
             subprocess.check_call(meanwhile, shell=True)
         os.write(fd, answers.encode() + b"\x04")
@@ -55,6 +55,23 @@ terminal() {
     t_is=$?
     [ $t_is = "$t_status" ] && pass || fail "$t_what: exit status $t_is, not $t_status: $(cat "$out")"
 }
+
+# ---- messages are written whole: a pipe of packets gives what one call wrote
+cat >packets.py <<'END'
+import os
+import subprocess
+import sys
+
+pipe, end = os.pipe2(os.O_DIRECT)
+with subprocess.Popen(sys.argv[1:], stderr=end, stdin=subprocess.DEVNULL):
+    os.close(end)
+    while packet := os.read(pipe, 65536):
+        print(packet)
+END
+python3 packets.py "$tool" compress nofile.npy cut.npy a.npy >"$out"
+[ "$(wc -l <"$out")" = 3 ] && pass || fail "three messages, not each in one piece: $(cat "$out")"
+python3 packets.py "$tool" compress --force --verbose a.npy >"$out"
+[ "$(grep -c "^b'.*.n'\$" "$out")" = "$(wc -l <"$out")" ] && pass || fail "results, not each in one piece: $(cat "$out")"
 
 # ---- questions
 question='already exists; overwrite it\? \[y/N\] '

@@ -18,6 +18,7 @@
 #include "points.h"
 #include "predict/machine.h"
 #include "report.h"
+#include "term.h"
 #include "thresholds.h"
 #include "world.h"
 
@@ -234,6 +235,7 @@ int main(int argc, char **argv)
 {
     struct options options;
     struct tune tune = {.shape_count = 0};
+    term_whole_lines();
     int good, rank = 0, stop = read_options(&options, argc, argv, 0);
     optind = 1;
     setlocale(LC_CTYPE, "");                                         /* the encoding for printing names */
