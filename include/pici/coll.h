@@ -326,11 +326,12 @@ PICI_API enum pici_status pici_all_gatherv(const void *send, uint64_t sendcount,
  *                                    ignored. NULL: runs follow each other without gaps, in the order of ranks
  * send and recv must not overlap, from the first to the last of their elements: there is no in-place call. Either may
  * be NULL if it has no elements. The arrays must stay valid until the call ends.
- * Options and errors as for all_gather, but: algorithm and zeros other than the default, and opts->values, are
- * PICI_E_UNSUPPORTED; density, latency, native and scratch have no effect. PICI_E_PEER also: recvcounts[i] is not what
- * rank i sends; the error names the two ranks, on all ranks. PICI_E_ARG also: sendcounts or recvcounts is NULL, or they
- * differ in this rank's entry for itself. If a rank has no memory for the messages, it returns PICI_E_NOMEM. The others
- * return PICI_E_PEER, or PICI_E_TIMEOUT over a transport that does not notify them. */
+ * Options and errors as for all_gather, with these differences. PICI_E_UNSUPPORTED: algorithm and zeros other than the
+ * default, opts->values, a transport with the struct of 0.1. Density, latency, native and scratch have no effect.
+ * PICI_E_PEER also: recvcounts[i] is not what rank i sends; the error names the two ranks, on all ranks. PICI_E_ARG
+ * also: sendcounts or recvcounts is NULL, or they differ in this rank's entry for itself. If a rank has no memory for
+ * the messages, it returns PICI_E_NOMEM. The others return PICI_E_PEER, or PICI_E_TIMEOUT over a transport that does not
+ * notify them. */
 PICI_API enum pici_status pici_all_to_allv(const void *send, const uint64_t *sendcounts, const uint64_t *sdispls,
                                            void *recv, const uint64_t *recvcounts, const uint64_t *rdispls,
                                            enum pici_dtype, struct pici_comm *, const struct pici_coll_opts *);

@@ -104,6 +104,10 @@ void pici_request_queue(struct pici_request *request, const struct call_args *ar
     if (reason) {
         pici_coll_note(comm, "rank %d: %s", comm->rank, reason);
         pici_coll_fail(request, args->stream && args->stream->no_memory ? PICI_E_NOMEM : PICI_E_ARG, comm->rank);
+    } else if (comm->paired_only && args->kind == PICI_ALL_TO_ALLV) { /* neither of its schedules is paired */
+        pici_coll_note(comm, "rank %d: the transport has the struct of version 0.1, which carries no all-to-all",
+                       comm->rank);
+        pici_coll_fail(request, PICI_E_UNSUPPORTED, comm->rank);
     } else if ((status = find_engine(request))) {
         pici_coll_fail(request, status, comm->rank);
     }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "schedule/alltoall.h"
+
+#include <limits.h>
+
 #include "schedule/traffic.h"
 
 enum { LONGEST_TOGETHER = 256 << 10 }; /* bytes of a message by node: longer ones take memory and gain nothing */
@@ -369,8 +372,10 @@ const struct schedule *pici_alltoall_choose(const struct schedule_call *call, ui
     if (shape.nodes == 1 || shape.fewest == 1)
         return &pici_schedule_alltoall;
     node_limits(NULL, call, &most);
-    return longest_bytes <= LONGEST_TOGETHER / (uint64_t)most.segments ? &pici_schedule_alltoall_nodes
-                                                                       : &pici_schedule_alltoall;
+    const uint64_t segments = (uint64_t)most.segments;
+    if (segments * (uint64_t)shape.most > (uint64_t)(INT_MAX - 2 * call->ranks)) /* too many to number */
+        return &pici_schedule_alltoall;
+    return longest_bytes <= LONGEST_TOGETHER / segments ? &pici_schedule_alltoall_nodes : &pici_schedule_alltoall;
 }
 
 int pici_alltoall_segments(const struct schedule *schedule, const struct schedule_call *call)

@@ -31,8 +31,9 @@
  *    24  device and inode of the memory, 8 bytes each
  *    40  connections in all, 4 bytes
  *    44  port that accepts the additional ones, 4 bytes
- *    48  token for the additional ones, 16 bytes The other rank accepts with an offer of the same kind, or declines
- *    with kind 0 and an errno at 12.
+ *    48  token for the additional ones, 16 bytes
+ * The other rank accepts with an offer of the same kind, or declines with kind 0 and an errno at 12. If it has made
+ * connections, the lower rank confirms in the same way that it has accepted all of them. Otherwise both use one.
  *
  * A place is an address of TCP.
  *     0  family, 4 bytes: 0 (no address), 4 or 6

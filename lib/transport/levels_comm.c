@@ -215,8 +215,10 @@ static enum pici_status check_nodes(struct making *making)
         making->node_of[i] = (int)lowest;
         if (lowest == (uint64_t)i) {
             making->number[i] = (int)used; /* for now: the index in `taken` where its node's places begin */
-            used += size;
+            used = size <= (uint64_t)ranks - used ? used + size : (uint64_t)ranks + 1;
         }
+        if (used > (uint64_t)ranks)
+            break;
     }
     for (int i = 0; i < ranks && used == (uint64_t)ranks; i++) {
         uint8_t *taken = &making->taken[making->number[making->node_of[i]] + (int)word(records, i, WORD_PLACE)];

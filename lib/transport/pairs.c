@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,17 +14,21 @@
 #include "transport/meet.h"
 #include "transport/pending.h"
 
-enum { GRACE_MS = 2000 }; /* time that the other ranks have after one has failed */
+enum {
+    GRACE_MS = 2000,   /* time that the other ranks have after one has failed */
+    CONNECT_MS = 5000, /* the most that this rank waits for connections to a rank */
+    ACCEPT_MS = 10000  /* the most that it waits to accept those that have been made */
+};
 
 /* The state of an exchange of offers. */
 struct talk {
     struct pairs *pairs;
-    struct meet_side *sides;   /* [ranks] */
-    int *made;                 /* [ranks] descriptors of this rank's memory, or -1 */
-    uint8_t *bytes;            /* [ranks * OFFER_BYTES] */
-    int (*more)[STRIPES_MOST]; /* [ranks] connections, the existing one first; -1: not there yet */
-    int *connections;          /* [ranks] their planned number */
-    struct pending pending;    /* accepts them; its listener is -1 if there is none */
+    struct meet_side *sides;    /* [ranks] */
+    int *made;                  /* [ranks] descriptors of this rank's memory, or -1 */
+    uint8_t *bytes;             /* [ranks * OFFER_BYTES] */
+    int (*more)[STRIPES_MOST];  /* [ranks] connections, the existing one first; -1: not there yet */
+    int *connections, *dropped; /* [ranks] their planned number; whether some of them are missing */
+    struct pending pending;     /* accepts them; its listener is -1 if there is none */
     struct address here;
     int64_t deadline;
 };
@@ -50,14 +55,24 @@ static enum offer_kind wanted(const struct pairs *pairs, int i)
     return pairs->connections > 1 ? OFFER_CONNECTIONS : OFFER_NOTHING;
 }
 
-/* Send offers to the ranks above this one, or to those below, and receive the offers of the others. */
-static enum pici_status exchange(struct talk *talk, int above)
+/* A deadline in most_ms, or in half of the time that is left: what comes after needs time too. */
+static int64_t deadline_in(const struct talk *talk, int most_ms)
+{
+    const int64_t soon = pici_meet_deadline(most_ms), now = pici_meet_now(), half = now + (talk->deadline - now) / 2;
+    return half < soon ? half : soon;
+}
+
+enum turn { OFFERS, ANSWERS, CONFIRMATIONS };
+
+/* Send the messages of a turn to the ranks above this one (ANSWERS: below), and receive the messages of the others. */
+static enum pici_status exchange(struct talk *talk, enum turn turn)
 {
     const struct pairs *pairs = talk->pairs;
     for (int i = 0; i < pairs->ranks; i++) {
         uint8_t *offer = talk->bytes + (size_t)i * OFFER_BYTES;
-        const int sends = (i > pairs->rank) == above;
-        talk->sides[i] = (struct meet_side){.fd = i == pairs->rank ? -1 : pairs->fds[i],
+        const int sends = (i > pairs->rank) == (turn != ANSWERS),
+                  due = i != pairs->rank && (turn != CONFIRMATIONS || talk->connections[i]);
+        talk->sides[i] = (struct meet_side){.fd = due ? pairs->fds[i] : -1,
                                             .outgoing = offer,
                                             .incoming = offer,
                                             .out_bytes = sends ? OFFER_BYTES : 0,
@@ -131,9 +146,9 @@ static struct greeting_offer offer_connections(struct talk *talk, int i)
     return offer;
 }
 
-/* Make the connections that a lower rank offers, and send each one's number over it. Returns 0 on failure, and sets
- * errno. */
-static int connect_to(struct talk *talk, int rank, const struct greeting_offer *offer)
+/* Make the connections that a lower rank offers, until the deadline, and send each one's number over it. Returns 0 on
+ * failure, and sets errno. */
+static int connect_to(struct talk *talk, int rank, const struct greeting_offer *offer, int64_t deadline)
 {
     const struct pairs *pairs = talk->pairs;
     struct address peer;
@@ -152,7 +167,7 @@ static int connect_to(struct talk *talk, int rank, const struct greeting_offer *
         uint8_t bytes[GREETING_BYTES];
         greeting.host[0] = (char)i;
         pici_greeting_put(bytes, &greeting);
-        const int fd = talk->more[rank][i] = pici_address_connect(&peer, talk->deadline);
+        const int fd = talk->more[rank][i] = pici_address_connect(&peer, deadline);
         if (fd < 0 || send(fd, bytes, sizeof bytes, MSG_NOSIGNAL) != (ssize_t)sizeof bytes)
             return 0;
     }
@@ -164,10 +179,11 @@ static int connect_to(struct talk *talk, int rank, const struct greeting_offer *
 static void accept_more(struct talk *talk)
 {
     const struct pairs *pairs = talk->pairs;
+    const int64_t deadline = deadline_in(talk, ACCEPT_MS);
     int missing = 0;
     for (int i = pairs->rank + 1; i < pairs->ranks; i++)
         missing += talk->connections[i] ? talk->connections[i] - 1 : 0;
-    while (missing && !talk->pending.error && pici_meet_left(talk->deadline)) {
+    while (missing && !talk->pending.error && pici_meet_left(deadline)) {
         struct pollfd polls[PENDING + 1];
         struct greeting greeting;
         int fd;
@@ -182,24 +198,49 @@ static void accept_more(struct talk *talk)
             missing -= due;
         }
         if (missing)
-            (void)poll(polls, (nfds_t)pici_pending_polls(&talk->pending, polls), pici_meet_left(talk->deadline));
+            (void)poll(polls, (nfds_t)pici_pending_polls(&talk->pending, polls), pici_meet_left(deadline));
     }
 }
 
-/* Use the connections with a rank if all are there. If some are missing, neither rank can continue: the other one may
- * already use them. */
+/* Tell the higher ranks whether their connections are all there, and hear it from the lower ones. If some are missing,
+ * both ranks continue with one. */
+static enum pici_status confirm(struct talk *talk)
+{
+    struct pairs *pairs = talk->pairs;
+    for (int i = pairs->rank + 1; i < pairs->ranks; i++) {
+        struct greeting_offer offer = {.kind = OFFER_CONNECTIONS};
+        int there = 1;
+        while (there < talk->connections[i] && talk->more[i][there] >= 0)
+            there++;
+        if (there < talk->connections[i]) {
+            const int error = talk->pending.error ? talk->pending.error : ETIMEDOUT;
+            offer = (struct greeting_offer){.kind = OFFER_NOTHING, .process = (uint32_t)error};
+            note(pairs, i, OFFER_CONNECTIONS, error);
+        }
+        pici_offer_put(talk->bytes + (size_t)i * OFFER_BYTES, &offer);
+        talk->dropped[i] = !offer.kind;
+    }
+    const enum pici_status status = exchange(talk, CONFIRMATIONS);
+    for (int i = 0; i < pairs->rank && !status; i++) {
+        if (!talk->connections[i])
+            continue;
+        const struct greeting_offer offer = offer_of(talk, i);
+        talk->dropped[i] = offer.kind != OFFER_CONNECTIONS;
+        if (talk->dropped[i])
+            note(pairs, i, OFFER_CONNECTIONS, (int)offer.process);
+    }
+    return status;
+}
+
+/* Use the connections with a rank. Without memory for that, neither rank can continue: the other one may already use
+ * them. */
 static void use_more(struct talk *talk, int i)
 {
     struct pairs *pairs = talk->pairs;
-    const int count = talk->connections[i];
-    int there = 1;
-    if (!count)
+    if (!talk->connections[i] || talk->dropped[i])
         return;
     talk->more[i][0] = pairs->fds[i];
-    while (there < count && talk->more[i][there] >= 0)
-        there++;
-    if (there == count)
-        pairs->pair[i].stripes = pici_stripes(talk->more[i], count);
+    pairs->pair[i].stripes = pici_stripes(talk->more[i], talk->connections[i]);
     if (!pairs->pair[i].stripes)
         shutdown(pairs->fds[i], SHUT_RDWR);
     for (int k = 0; k < STRIPES_MOST && pairs->pair[i].stripes; k++)
@@ -230,16 +271,18 @@ static void make_offers(struct talk *talk)
 static void take_offers(struct talk *talk)
 {
     struct pairs *pairs = talk->pairs;
+    const int64_t last = deadline_in(talk, INT_MAX);
     for (int i = 0; i < pairs->rank; i++) {
         const struct greeting_offer offer = offer_of(talk, i);
         const enum offer_kind kind = wanted(pairs, i);
         struct greeting_offer answer = {.kind = OFFER_NOTHING, .process = offer.kind ? 0 : offer.process};
         if (kind && offer.kind == kind) {
+            const int64_t soon = pici_meet_deadline(CONNECT_MS);
             int taken;
             if (kind == OFFER_MEMORY)
                 taken = (pairs->pair[i].shared = pici_shared_open(&offer)) != NULL;
             else
-                taken = connect_to(talk, i, &offer);
+                taken = connect_to(talk, i, &offer, last < soon ? last : soon);
             answer.kind = taken ? kind : OFFER_NOTHING;
             answer.process = taken ? 0 : (uint32_t)errno;
             answer.connections = (uint32_t)talk->connections[i];
@@ -271,18 +314,19 @@ static void take_answers(struct talk *talk)
 static enum pici_status agree(struct talk *talk)
 {
     make_offers(talk);
-    enum pici_status status = exchange(talk, 1);
-    if (!status) {
-        take_offers(talk);
-        status = exchange(talk, 0);
-    }
+    enum pici_status status = exchange(talk, OFFERS);
+    if (status)
+        return status;
+    take_offers(talk);
+    status = exchange(talk, ANSWERS);
     if (status)
         return status;
     take_answers(talk);
     accept_more(talk);
-    for (int i = 0; i < talk->pairs->ranks; i++)
+    status = confirm(talk);
+    for (int i = 0; i < talk->pairs->ranks && !status; i++)
         use_more(talk, i);
-    return PICI_OK;
+    return status;
 }
 
 enum pici_status pici_pairs(struct pairs *pairs)
@@ -294,13 +338,14 @@ enum pici_status pici_pairs(struct pairs *pairs)
                         .bytes = calloc(count, OFFER_BYTES),
                         .more = malloc(count * sizeof *talk.more),
                         .connections = calloc(count, sizeof *talk.connections),
+                        .dropped = calloc(count, sizeof *talk.dropped),
                         .pending.listener = -1,
                         .pending.spare = -1,
                         .deadline = pici_meet_deadline(pairs->timeout_ms)};
     enum pici_status status = PICI_E_NOMEM;
     pairs->failures = 0;
     memset(pairs->pair, 0, count * sizeof *pairs->pair);
-    if (talk.sides && talk.made && talk.bytes && talk.more && talk.connections) {
+    if (talk.sides && talk.made && talk.bytes && talk.more && talk.connections && talk.dropped) {
         memset(talk.made, -1, count * sizeof *talk.made);
         memset(talk.more, -1, count * sizeof *talk.more);
         status = agree(&talk);
@@ -324,5 +369,6 @@ enum pici_status pici_pairs(struct pairs *pairs)
     free(talk.bytes);
     free(talk.more);
     free(talk.connections);
+    free(talk.dropped);
     return status;
 }

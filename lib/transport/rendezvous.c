@@ -5,8 +5,8 @@
  * Rank 0 listens there. Each other rank connects to it, listens at a port of its own, and joins with a greeting that
  * names this place. When all have joined, rank 0 sends each of them its verdict and, if that is good, the places of
  * all. Then rank i connects to ranks 1 to i - 1, and accepts connections of ranks i + 1 to p - 1. It already has a
- * connection to rank 0. The system completes a connection before the process accepts it, so no rank waits for another
- * while it connects. The rest is as with sockets from the caller. */
+ * connection to rank 0. The system completes a connection before the process accepts it, so only an encrypted one waits
+ * for the other rank. The rest is as with sockets from the caller. */
 #define _GNU_SOURCE
 #include "pici/socket.h"
 

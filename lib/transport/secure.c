@@ -354,7 +354,7 @@ size_t pici_secure_staged(const struct secure *secure)
 
 int pici_secure_waits(const struct secure *secure)
 {
-    return secure && SSL_has_pending(secure->ssl);
+    return secure && SSL_pending(secure->ssl) > 0; /* SSL_has_pending counts parts of a record too */
 }
 
 int pici_secure_reads(const struct secure *secure)

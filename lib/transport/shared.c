@@ -17,7 +17,7 @@ enum {
     HEAD = 4096,          /* bytes before the rings */
     RING_USUAL = 1 << 18, /* bytes: more would leave the caches before they are read */
     RINGS_MOST = 1 << 26, /* bytes of all rings of a host, unless rings have their least size */
-    LOOKS = 64,           /* reads that find nothing before the socket is looked at */
+    LOOKS = 64,           /* calls that move nothing before the socket is looked at */
     HEARD = 16            /* reads of the socket at a time: a peer may send needless wake-ups */
 };
 
@@ -31,7 +31,7 @@ struct shared {
     size_t bytes;
     struct ring outgoing, incoming;
     int ended; /* the peer has closed its socket */
-    int looks; /* reads that found nothing since the socket was looked at */
+    int looks; /* calls that moved nothing since the socket was looked at */
 };
 
 uint32_t pici_shared_ring_bytes(int ranks)
@@ -70,6 +70,13 @@ static struct shared *map(int fd, uint32_t ring_bytes, int made)
     return shared;
 }
 
+/* Hardened systems make no other memory (vm.memfd_noexec). */
+#ifdef MFD_NOEXEC_SEAL
+#define NOT_EXECUTABLE MFD_NOEXEC_SEAL
+#else
+#define NOT_EXECUTABLE 8u
+#endif
+
 static const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 /* Beyond the limit for file sizes, the attempt would kill the process. Allocate all memory now: if it were missing
@@ -81,7 +88,9 @@ static int make_file(size_t bytes)
         errno = EFBIG;
         return -1;
     }
-    const int fd = memfd_create("pici", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = memfd_create("pici", MFD_CLOEXEC | MFD_ALLOW_SEALING | NOT_EXECUTABLE);
+    if (fd < 0 && errno == EINVAL) /* an older kernel */
+        fd = memfd_create("pici", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return -1;
     const int error = posix_fallocate(fd, 0, (off_t)bytes);
@@ -137,7 +146,8 @@ static int open_file(const struct greeting_offer *offer)
     }
     const int why = errno;
     close(named);
-    if (fd >= 0 && fcntl(fd, F_GET_SEALS) != seals) {
+    const int sealed = fd < 0 ? -1 : fcntl(fd, F_GET_SEALS);
+    if (fd >= 0 && (sealed < 0 || (sealed & seals) != seals)) { /* others do no harm: the system may add some */
         close(fd);
         errno = EPERM;
         return -1;
@@ -227,6 +237,8 @@ ssize_t pici_shared_send(struct shared *shared, int fd, const struct iovec *part
     const int64_t moved = shared->ended ? 0 : pici_ring_write(&shared->outgoing, part, parts, &wakes);
     if (wakes)
         wake(fd);
+    if (moved == 0 && !shared->ended && ++shared->looks >= LOOKS)
+        pici_shared_hear(shared, fd);
     if (moved > 0)
         return (ssize_t)moved;
     errno = EAGAIN;

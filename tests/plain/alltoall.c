@@ -174,15 +174,27 @@ static void check_schedules(void)
 static void check_choice(void)
 {
     static const int even[] = {0, 4, 8}, single[] = {0, 7, 8}, all[] = {0, 8};
-    static const struct schedule_nodes two = {2, even}, uneven = {2, single}, one = {1, all};
+    static const struct schedule_nodes two = {2, even}, single_rank = {2, single}, one = {1, all};
     struct schedule_call call = {.kind = PICI_ALL_TO_ALLV, .ranks = 8, .nodes = &two};
     EXPECT(pici_alltoall_choose(&call, 0) == &pici_schedule_alltoall_nodes, "short runs on two nodes");
     EXPECT(pici_alltoall_choose(&call, 64 << 10) == &pici_schedule_alltoall_nodes, "runs of 64 KiB");
     EXPECT(pici_alltoall_choose(&call, 1 << 20) == &pici_schedule_alltoall, "long runs");
-    call.nodes = &uneven;
+    call.nodes = &single_rank;
     EXPECT(pici_alltoall_choose(&call, 0) == &pici_schedule_alltoall, "a node of one rank");
     call.nodes = &one;
     EXPECT(pici_alltoall_choose(&call, 0) == &pici_schedule_alltoall, "one node");
+    /* one node of 65536 ranks among 40000 of two: more segments than an int numbers */
+    enum { PAIRS = 40000, CROWD = 65536 };
+    int *begins = malloc((PAIRS + 2) * sizeof *begins);
+    if (!begins)
+        abort();
+    for (int i = 0; i <= PAIRS; i++)
+        begins[i + 1] = CROWD + 2 * i;
+    begins[0] = 0;
+    const struct schedule_nodes many = {PAIRS + 1, begins};
+    call = (struct schedule_call){.kind = PICI_ALL_TO_ALLV, .ranks = CROWD + 2 * PAIRS, .nodes = &many};
+    EXPECT(pici_alltoall_choose(&call, 0) == &pici_schedule_alltoall, "a node that is far larger than the others");
+    free(begins);
 }
 
 /* ---- calls ---- */

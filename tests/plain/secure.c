@@ -3,6 +3,7 @@
  * Encrypted rendezvous: collectives, what crosses the wire, bytes that are changed on the way, ranks with another token
  * or without encryption, unauthenticated peers, certificates. Needs libc alone, and the library OpenSSL. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -20,6 +21,7 @@
 #include "tests/util/expect.h"
 #include "tests/util/socket.h"
 #include "tests/util/util.h"
+#include "transport/secure.h"
 
 enum { WATCHDOG_S = 300, RECORDED = 1 << 20, N = 50000 };
 
@@ -328,6 +330,60 @@ static void one_without(int plain)
 
 /* ---- unauthenticated peers */
 
+/* ---- parts of a record */
+
+/* Pass on up to `most` bytes. */
+static void pass_some(int from, int to, size_t most)
+{
+    char bytes[4096];
+    ssize_t n;
+    while (most && (n = recv(from, bytes, most < sizeof bytes ? most : sizeof bytes, MSG_DONTWAIT)) > 0) {
+        socket_say(to, bytes, (size_t)n);
+        most -= (size_t)n;
+    }
+}
+
+/* While a part of a record is missing, nothing waits to be received. */
+static void half_record(void)
+{
+    enum { BYTES = 1000 };
+    static char sent[BYTES], received[BYTES];
+    const struct secure_files files = {0};
+    const struct iovec part = {sent, BYTES};
+    int one[2], other[2];
+    size_t there = 0;
+    enum pici_status status;
+    char explanation[200];
+    struct secure_keys *keys = pici_secure_keys(token, &files, &status, explanation, sizeof explanation);
+    if (!keys || socketpair(AF_UNIX, SOCK_STREAM, 0, one) || socketpair(AF_UNIX, SOCK_STREAM, 0, other) ||
+        !pici_secure_begin(keys, one[0], 0) || !pici_secure_begin(keys, other[0], 1))
+        abort();
+    struct secure *const from = pici_secure_of(one[0]), *const to = pici_secure_of(other[0]);
+    ssize_t n = -1;
+    for (int i = 0; i < 50 && there < BYTES; i++) {
+        if (n < 0)
+            n = pici_secure_send(from, one[0], &part, 1);
+        pass_some(one[1], other[1], SIZE_MAX);
+        const ssize_t got = pici_secure_recv(to, other[0], received, there ? BYTES - there : 1);
+        there += got > 0 ? (size_t)got : 0;
+        if (there == 1)
+            expect(pici_secure_waits(to), "the rest of a record waits", i);
+        pass_some(other[1], one[1], SIZE_MAX);
+    }
+    expect(there == BYTES && !pici_secure_waits(to), "a whole record", (long)there);
+    expect(pici_secure_send(from, one[0], &part, 1) == BYTES, "another record", 0);
+    pass_some(one[1], other[1], BYTES / 2);
+    expect(pici_secure_recv(to, other[0], received, BYTES) < 0 && errno == EAGAIN, "half of a record", errno);
+    expect(!pici_secure_waits(to), "half of a record does not wait to be received", 0);
+    pass_some(one[1], other[1], SIZE_MAX);
+    expect(pici_secure_recv(to, other[0], received, BYTES) == BYTES, "both halves", 0);
+    pici_secure_close(one[0]);
+    pici_secure_close(other[0]);
+    close(one[1]);
+    close(other[1]);
+    pici_secure_keys_free(keys);
+}
+
 struct crowd {
     int port, stop, connected, answered;
     pthread_mutex_t lock;
@@ -523,6 +579,7 @@ int main(void)
         unsetenv("PICI_SOCKET_SHARED");
         good_ones();
         setenv("PICI_SOCKET_SHARED", "0", 1);
+        half_record();
         on_the_wire();
         slow_peers();
         other_token();

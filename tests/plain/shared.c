@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -488,6 +489,25 @@ static void many_wakes(void)
     disconnect(side);
 }
 
+/* A rank that only sends notices that its peer is gone, without waiting. */
+static void lonely_sender(void)
+{
+    struct side side[2];
+    char bytes[4096] = {0};
+    const struct iovec part = {bytes, sizeof bytes};
+    int calls = 0;
+    connect_sides(side, 0, 0);
+    while (pici_shared_send(side[0].shared, side[0].fd, &part, 1) > 0)
+        ;
+    expect(errno == EAGAIN, "a full ring", errno);
+    close(side[1].fd);
+    while (pici_shared_send(side[0].shared, side[0].fd, &part, 1) < 0 && errno == EAGAIN && calls < 10000)
+        calls++;
+    expect(errno == EPIPE && calls < 10000, "a sender whose peer is gone", calls);
+    close(side[0].fd);
+    disconnect(side);
+}
+
 static void sizes(void)
 {
     for (int ranks = 2; ranks < 2000; ranks++) {
@@ -542,6 +562,136 @@ static void several_connections(const char *shared, const char *ports, int more)
     unsetenv("PICI_SOCKET_SHARED");
 }
 
+/* Too few descriptors for all of them: ranks use what there is, and each pair at least one. */
+static void few_descriptors(void)
+{
+    enum { P = 4, PAIRS = P * (P - 1) / 2, BEFORE = 30 /* that a rendezvous needs */, ALL = 60 };
+    struct rlimit limit, usual;
+    struct rng rng = {2};
+    char address[32];
+    int between = 0;
+    if (getrlimit(RLIMIT_NOFILE, &usual))
+        abort();
+    setenv("PICI_SOCKET_SHARED", "0", 1);
+    setenv("PICI_SOCKET_STREAMS", "3", 1);
+    for (int most = BEFORE; most <= ALL; most += 2) {
+        struct socket_team t;
+        const int before = socket_count_open();
+        snprintf(address, sizeof address, "127.0.0.1:%d", socket_port(0));
+        socket_team_init(&t, P);
+        t.address = address;
+        t.token = "a token";
+        limit = usual;
+        limit.rlim_cur = (rlim_t)(before + most);
+        if (setrlimit(RLIMIT_NOFILE, &limit))
+            abort();
+        socket_team_make(&t);
+        setrlimit(RLIMIT_NOFILE, &usual);
+        expect(socket_team_all(&t, PICI_OK, ""), "descriptors", most);
+        const int opened = socket_count_open() - before;
+        between += opened > 2 * PAIRS && opened < 6 * PAIRS;
+        expect(opened >= 2 * PAIRS && (most < ALL || opened == 6 * PAIRS), "connections", opened);
+        struct coll_team team = {.p = P};
+        struct coll_case c = {.collective = PICI_ALL_REDUCE, .dtype = PICI_F32, .op = PICI_SUM, .count = 70000};
+        memcpy(team.comm, t.comm, sizeof team.comm);
+        coll_case_options(&c, &rng, P);
+        const char *wrong = coll_team_check(&team, &c);
+        expect(!wrong, wrong ? wrong : "a collective with few descriptors", most);
+        socket_team_free(&t);
+        expect(socket_count_open() == before, "descriptors that are left", socket_count_open() - before);
+    }
+    expect(between > 0, "ranks that had descriptors for some connections", between);
+    unsetenv("PICI_SOCKET_STREAMS");
+    unsetenv("PICI_SOCKET_SHARED");
+}
+
+static int listen_here(struct sockaddr_in *here, int backlog)
+{
+    socklen_t bytes = sizeof *here;
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    *here = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    if (fd < 0 || bind(fd, (struct sockaddr *)here, sizeof *here) || listen(fd, backlog) ||
+        getsockname(fd, (struct sockaddr *)here, &bytes))
+        abort();
+    return fd;
+}
+
+static int connect_here(const struct sockaddr_in *there, int flags)
+{
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
+    if (fd < 0 || (connect(fd, (const struct sockaddr *)there, sizeof *there) && errno != EINPROGRESS))
+        abort();
+    return fd;
+}
+
+/* Connect until the listener's queue is full, so that the system ignores more attempts. Returns 0 if it never does. */
+static int fill_queue(const struct sockaddr_in *there, int fds[], int most)
+{
+    for (int i = 0; i < most; i++) {
+        fds[i] = connect_here(there, SOCK_NONBLOCK);
+        struct pollfd entry = {.fd = fds[i], .events = POLLOUT};
+        if (poll(&entry, 1, 200) == 0)
+            return i + 1;
+    }
+    return 0;
+}
+
+/* A rank agrees on two connections with a peer, which has sent these messages. Returns whether it has both, and what
+ * it answered last. Whatever happens, the first connection stays open. */
+static int agree_on_two(int rank, const struct greeting_offer *sent, int count, struct greeting_offer *answered)
+{
+    static const int nodes[2] = {0, 1};
+    struct sockaddr_in here;
+    int fds[2] = {-1, -1}, open = socket_count_open();
+    struct pair pair[2];
+    struct pairs pairs = {.fds = fds, .node_of = nodes, .rank = rank, .ranks = 2, .timeout_ms = 1000, .connections = 2};
+    uint8_t bytes[OFFER_BYTES];
+    const int listener = listen_here(&here, 1), peer = connect_here(&here, 0);
+    fds[!rank] = accept(listener, NULL, NULL);
+    for (int i = 0; i < count; i++) {
+        pici_offer_put(bytes, &sent[i]);
+        socket_say(peer, bytes, sizeof bytes);
+    }
+    pairs.pair = pair;
+    const double start = socket_seconds();
+    expect(!pici_pairs(&pairs) && socket_seconds() - start < 0.9, "two connections in time", rank);
+    const int both = pair[!rank].stripes != NULL;
+    while (recv(peer, bytes, sizeof bytes, MSG_DONTWAIT) == (ssize_t)sizeof bytes)
+        expect(!pici_offer_get(answered, bytes), "an answer", rank);
+    expect(errno == EAGAIN && send(fds[!rank], "", 1, MSG_NOSIGNAL) == 1, "the first connection is open", errno);
+    pici_stripes_free(pair[!rank].stripes);
+    close(listener);
+    close(peer);
+    close(fds[!rank]);
+    expect(socket_count_open() == open, "descriptors of two connections", socket_count_open() - open);
+    return both;
+}
+
+/* Additional connections that a firewall drops, that never come, or that the peer could not accept. */
+static void missing_connections(void)
+{
+    enum { MOST = 64 };
+    struct sockaddr_in here, full;
+    int queue[MOST];
+    const int listener = listen_here(&here, 8), deaf = listen_here(&full, 0), queued = fill_queue(&full, queue, MOST);
+    const struct greeting_offer yes = {.kind = OFFER_CONNECTIONS, .connections = 2},
+                                no = {.kind = OFFER_NOTHING, .process = EMFILE};
+    struct greeting_offer offer = yes, answer = {0};
+    offer.port = ntohs(here.sin_port);
+    expect(agree_on_two(1, (struct greeting_offer[]){offer, yes}, 2, &answer), "two connections", 1);
+    expect(!agree_on_two(1, (struct greeting_offer[]){offer, no}, 2, &answer), "it accepted too few", 1);
+    expect(answer.kind == OFFER_CONNECTIONS, "they were made", answer.kind);
+    offer.port = ntohs(full.sin_port);
+    expect(queued && !agree_on_two(1, &offer, 1, &answer), "a port that a firewall drops", queued);
+    expect(answer.kind == OFFER_NOTHING && answer.process == ETIMEDOUT, "it was not made", answer.process);
+    expect(!agree_on_two(0, &yes, 1, &answer), "it never comes", 0);
+    expect(answer.kind == OFFER_NOTHING && answer.process == ETIMEDOUT, "it did not come", answer.process);
+    close(listener);
+    close(deaf);
+    for (int i = 0; i < queued; i++)
+        close(queue[i]);
+}
+
 int main(void)
 {
     struct rng rng = {1};
@@ -558,6 +708,7 @@ int main(void)
     offers();
     hostile_offers(&rng);
     many_wakes();
+    lonely_sender();
     sizes();
     char ports[32];
     const int low = socket_port(0);
@@ -565,6 +716,8 @@ int main(void)
     several_connections("0", NULL, 2);
     several_connections("0", ports, 2);
     several_connections("1", NULL, 0); /* shared memory is better */
+    few_descriptors();
+    missing_connections();
     expect(socket_count_open() == open, "descriptors that are left", socket_count_open() - open);
     expect(count_mapped() == 0, "memory that is left", count_mapped());
     return tally_end();

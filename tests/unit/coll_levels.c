@@ -9,8 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bytes.h"
 #include "tests/util/coll.h"
 #include "tests/util/socket.h"
+#include "tests/util/transport.h"
+#include "transport/thread.h"
 
 enum { WATCHDOG_S = 300 };
 
@@ -206,6 +209,39 @@ Test(coll_levels, inner_has_ranks_of_another_outer)
         pairs.inner[i ? 1 : 3] = two[1];
     }
     expect_all(&pairs, PICI_E_PEER, "has ranks of another outer one");
+}
+
+/* Ranks 2 and 3 claim inner communicators whose sizes add up to 2 modulo 2^64. */
+struct liar {
+    struct pici_transport inner;
+    uint64_t size;
+};
+
+static enum pici_status send_lie(void *context, int to, const void *data, size_t bytes, void **request)
+{
+    enum { WORD_SIZE = 3, RECORD = 64 };
+    const struct liar *liar = context;
+    if (bytes == RECORD) /* of this rank's own memory */
+        store_le64((uint8_t *)(uintptr_t)data + (size_t)WORD_SIZE * 8, liar->size);
+    return liar->inner.send(liar->inner.context, to, data, bytes, request);
+}
+
+Test(coll_levels, sizes_that_wrap_around)
+{
+    static struct liar liars[2];
+    struct pairs pairs = {.p = 4, .node_of = {0, 1, 2, 3}};
+    struct pici_transport transport[4];
+    struct rng rng = {5};
+    make_inner(&pairs, &rng);
+    cr_assert_eq(pici_transport_threads(transport, 4), PICI_OK);
+    for (int i = 0; i < 2; i++) {
+        liars[i].size = i ? 2 - (UINT64_C(1) << 20) : UINT64_C(1) << 20;
+        transport_wrap(&transport[2 + i], &liars[i].inner);
+        transport[2 + i].send = send_lie;
+    }
+    for (int i = 0; i < 4; i++)
+        cr_assert_eq(pici_comm_transport(&pairs.outer[i], &transport[i]), PICI_OK);
+    expect_all(&pairs, PICI_E_PEER, "do not have each rank of outer once");
 }
 
 static void join_but_one(void *context, int rank)

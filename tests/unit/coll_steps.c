@@ -397,6 +397,31 @@ Test(coll_steps, old_transports_pair)
         }
 }
 
+static void all_to_all(void *context, int rank)
+{
+    struct crew *w = context;
+    const uint64_t counts[RANKS] = {1, 1, 1, 1};
+    float sent[RANKS] = {0}, received[RANKS];
+    cr_assert_leq(w->p, 4);
+    w->status[rank] = pici_all_to_allv(sent, counts, NULL, received, counts, NULL, PICI_F32, w->comm[rank], NULL);
+}
+
+/* None of its schedules is paired, so all ranks hear that some transport cannot carry it. */
+Test(coll_steps, all_to_all_of_old_transports)
+{
+    for (int p = 2; p <= 4; p++)
+        for (int old = 1; old < 1 << p; old++) {
+            struct crew *w = crew_of(p, PICI_ALL_REDUCE, 2);
+            crew_comms(w, old);
+            coll_threads(p, all_to_all, w);
+            for (int i = 0; i < p; i++)
+                cr_expect_eq(w->status[i], PICI_E_UNSUPPORTED, "old %#x, rank %d: %s (%s)", old, i,
+                             pici_strerror(w->status[i]), pici_comm_error(w->comm[i]));
+            crew_free(w);
+            free(w);
+        }
+}
+
 /* As an older or a newer program would have it. */
 static enum pici_status comm_of_size(size_t size, int tail)
 {
