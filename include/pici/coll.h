@@ -330,8 +330,8 @@ PICI_API enum pici_status pici_all_gatherv(const void *send, uint64_t sendcount,
  * default, opts->values, a transport with the struct of 0.1. Density, latency, native and scratch have no effect.
  * PICI_E_PEER also: recvcounts[i] is not what rank i sends; the error names the two ranks, on all ranks. PICI_E_ARG
  * also: sendcounts or recvcounts is NULL, or they differ in this rank's entry for itself. If a rank has no memory for
- * the messages, it returns PICI_E_NOMEM. The others return PICI_E_PEER, or PICI_E_TIMEOUT over a transport that does not
- * notify them. */
+ * the messages, it returns PICI_E_NOMEM. The others return PICI_E_PEER, or PICI_E_TIMEOUT over a transport that does
+ * not notify them. */
 PICI_API enum pici_status pici_all_to_allv(const void *send, const uint64_t *sendcounts, const uint64_t *sdispls,
                                            void *recv, const uint64_t *recvcounts, const uint64_t *rdispls,
                                            enum pici_dtype, struct pici_comm *, const struct pici_coll_opts *);
