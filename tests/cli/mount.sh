@@ -31,6 +31,8 @@ if [ "${FUSE:-1}" = 0 ]; then
 fi
 expect 2 "no place" "$tool" mount m.pici
 expect 1 "a place that is not there" "$tool" mount m.pici nowhere
+expect 1 "an input that is not there" "$tool" mount none.pici at
+says "an input that is not there" '^picitool: none.pici: No such file or directory$' "$err"
 expect 2 "a place that is a file" "$tool" mount m.pici n
 expect 2 "a place inside" "$tool" mount m.pici m.pici/sub
 expect 2 "a place around it" "$tool" mount m.pici .
@@ -47,7 +49,7 @@ sed -i 's/^shard 1/shard 2/' other.pici/pici-folder
 expect 1 "a list that is changed" "$tool" mount other.pici at
 
 # ---- through the kernel
-mounted() { # OPTIONS... IN: runs it in the background, until it is mounted; false if it has ended before
+mounted() { # OPTIONS... IN: runs it in the background, until it is mounted; false if it has ended before, as m_status
     : >"$out"
     "$tool" mount "$@" at >"$out" 2>"$err" </dev/null &
     m_pid=$!
@@ -56,6 +58,7 @@ mounted() { # OPTIONS... IN: runs it in the background, until it is mounted; fal
         m_tries=$((m_tries + 1))
         if ! kill -0 "$m_pid" 2>/dev/null || [ $m_tries = 1000 ]; then
             wait "$m_pid"
+            m_status=$?
             return 1
         fi
         sleep 0.02
@@ -178,6 +181,21 @@ elif mounted --memory 8M long.pici; then
     ended "little --memory" 0
 else
     fail "little --memory: not mounted: $(cat "$err")"
+fi
+by_script "ulimit -s 8192; exec '$real' \"\$@\""
+if [ -n "${SANITIZE:-}" ]; then
+    :
+elif mounted --memory 4M one.safetensors.pici; then
+    fail "no memory for a thread: it says that it is mounted"
+    kill -TERM "$m_pid" 2>/dev/null || :
+    ended "no memory for a thread" 1
+else
+    tail -n 1 "$err" >got
+    is "no memory for a thread" \
+        grep -q '^picitool: one.safetensors.pici: out of memory for its threads; --memory is 4194304 bytes$' got
+    is "no memory for a thread: its exit status" test "$m_status" = 1
+    is "no memory for a thread: it says nothing of success" test ! -s "$out"
+    is "no memory for a thread: nothing is mounted" test -z "$(ls at)"
 fi
 tool=$real
 rm -f long long.pici

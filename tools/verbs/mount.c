@@ -155,10 +155,18 @@ static void stat_all(fuse_req_t request, fuse_ino_t number)
     fuse_reply_statfs(request, &status);
 }
 
+static const struct tool_options *serve_options;
+
+/* Announces the mount: a thread serves, and the kernel waits for its answers. */
 static void start(void *context, struct fuse_conn_info *connection)
 {
-    (void)context;
+    char bytes[TERM_TEXT];
     connection->max_readahead = READ_AHEAD_MOST; /* the kernel may lower it */
+    if (term_talk() < TERM_NORMAL)
+        return;
+    printf("%s: %s of %s, until a signal ends this or it is unmounted\n", serve_options->args[1],
+           term_bytes(bytes, mounted_bytes(context)), serve_options->args[0]);
+    fflush(stdout);
 }
 
 static const struct fuse_lowlevel_ops operations = {.init = start,
@@ -184,10 +192,13 @@ static int check_place(const char *from, const char *to)
         return tool_bad(to, "%s", strerror(errno));
     if (!S_ISDIR(status.st_mode))
         return tool_usage(to, "is not a folder");
-    char *const real_from = realpath(from, NULL), *const real_to = realpath(to, NULL);
     int result = TOOL_OK;
-    if (!real_from || !real_to)
-        result = tool_bad(real_from ? to : from, "%s", strerror(errno));
+    char *const real_from = realpath(from, NULL);
+    if (!real_from)
+        return tool_bad(from, "%s", strerror(errno));
+    char *const real_to = realpath(to, NULL);
+    if (!real_to)
+        result = tool_bad(to, "%s", strerror(errno));
     else if (is_below(real_from, real_to) || is_below(real_to, real_from))
         result = tool_usage(to, "is in %s, or contains it: mount it elsewhere", from);
     free(real_from);
@@ -196,22 +207,20 @@ static int check_place(const char *from, const char *to)
 }
 
 /* Serves until a signal or an unmount. */
-static int serve(struct fuse_session *session, const struct tool_options *options, const struct mounted *mounted)
+static int serve(struct fuse_session *session, const struct tool_options *options)
 {
+    enum { NO_THREAD = -1 }; /* what libfuse returns, with a message of its own, if it cannot start a thread */
     struct fuse_loop_config *const config = fuse_loop_cfg_create();
     const unsigned threads = tool_threads(options->threads);
-    char bytes[TERM_TEXT];
     if (!config)
         return tool_nomem(options->args[1], "its threads");
     fuse_loop_cfg_set_max_threads(config, threads);
     fuse_loop_cfg_set_idle_threads(config, threads < IDLE_THREADS_MOST ? threads : IDLE_THREADS_MOST);
-    if (term_talk() >= TERM_NORMAL) {
-        printf("%s: %s of %s, until a signal ends this or it is unmounted\n", options->args[1],
-               term_bytes(bytes, mounted_bytes(mounted)), options->args[0]);
-        fflush(stdout);
-    }
     const int result = fuse_session_loop_mt(session, config);
     fuse_loop_cfg_destroy(config);
+    if (result == NO_THREAD)
+        return options->memory ? tool_nomem(options->args[0], "its threads")
+                               : tool_bad(options->args[0], "has no thread: see the message of libfuse");
     return result < 0 ? tool_bad(options->args[1], "%s", strerror(-result)) : TOOL_OK;
 }
 
@@ -250,16 +259,17 @@ static void allow_files(void)
     setrlimit(RLIMIT_NOFILE, &files);
 }
 
-static int serve_at(struct fuse_session *session, const struct tool_options *options, const struct mounted *mounted)
+static int serve_at(struct fuse_session *session, const struct tool_options *options)
 {
     int status = TOOL_OK;
     served = session;
+    serve_options = options;
     signal(SIGPIPE, SIG_IGN);
     at_end_signals(end_serving); /* in place of picitool's own, which end the process at once */
     if (fuse_session_mount(session, options->args[1]) != 0) {
         status = tool_bad(options->args[1], "cannot be mounted: see the message of libfuse");
     } else {
-        status = serve(session, options, mounted);
+        status = serve(session, options);
         alarm(0);
         fuse_session_unmount(session);
     }
@@ -273,7 +283,7 @@ static int mount_opened(struct mounted *mounted, const struct tool_options *opti
     char *arguments[] = {name, option, words, NULL};
     struct fuse_args args = FUSE_ARGS_INIT(3, arguments);
     struct fuse_session *const session = fuse_session_new(&args, &operations, sizeof operations, mounted);
-    const int status = session ? serve_at(session, options, mounted) : tool_bad(options->args[1], "libfuse has failed");
+    const int status = session ? serve_at(session, options) : tool_bad(options->args[1], "libfuse has failed");
     if (session)
         fuse_session_destroy(session);
     fuse_opt_free_args(&args);
