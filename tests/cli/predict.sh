@@ -106,6 +106,18 @@ expect 2 "an operand" "$tool" predict -m frontier file
 expect 2 "an existing file" "$tool" predict -m frontier -o page.html
 clean predict
 
+# --help lists the collectives that are accepted; without --collective, the first three
+"$tool" --complete predict --collective '' | cut -f 1 >accepted
+"$tool" predict --help | sed -n 's/^ *--collective LIST *//p' >help
+[ "$(sed 's/ (.*//; s/, /\n/g' help)" = "$(cat accepted)" ] && pass || fail "--help: $(cat help); $(cat accepted)"
+says "the default in --help" '\(default: the first three\)$' help
+while read -r name; do
+    expect 0 "--collective $name" "$tool" predict -m frontier --collective "$name" --ranks 8 --bytes 1M
+done <accepted
+expect 0 "collectives by default" "$tool" predict -m frontier --ranks 8 --bytes 1M
+[ "$(sed -n 's/^\([a-z_]*\), f32, .*/\1/p' "$out")" = "$(head -n 3 accepted)" ] && pass ||
+    fail "collectives by default: $(cat "$out")"
+
 expect 0 completion "$tool" --complete predict --machine per
 says completion '^perlmutter' "$out"
 expect 0 "completion of a plot" "$tool" --complete predict --plot t
