@@ -119,6 +119,9 @@ says "a pipe" 'unexpected operand' "$err"
 cat long.pici | "$tool" extract -o z - 2>"$err"
 judge 2 "a pipe" $?
 says "a pipe" 'not a pipe' "$err"
+cat long.pici | "$tool" cat - raw 2>"$err" >x.raw
+judge 2 "cat, a pipe" $?
+says "cat, a pipe" 'standard input: .*: reading a tensor needs a regular file, not a pipe' "$err"
 for args in "--range 0:$((bytes + 1))" "--range $((bytes + 1)):" "--tensor x" ; do
     # shellcheck disable=SC2086
     expect 1 "extract $args" "$tool" extract -o z $args long.pici

@@ -175,7 +175,9 @@ grep -q 'looks like' "$err" && fail "a .npy looks like one: $(cat "$err")" || pa
 
 # from a pipe, where only what has been read is known
 cat torch.bin | "$tool" compress - >x 2>"$err"
-says "a pipe of torch.save" 'standard input: .*: a zip file cannot be read from a pipe' "$err"
+says "a pipe of torch.save" 'standard input: .*: .pt cannot be read from a pipe, only from a file' "$err"
+cat npz.bin | "$tool" compress --type npz - >x 2>"$err"
+says "a pipe of .npz" 'standard input: .*: .npz cannot be read from a pipe, only from a file' "$err"
 cat hdf5.bin | "$tool" compress --type npy - >x 2>"$err"
 says "a pipe of HDF5 as .npy" 'standard input: offset 0: .*; it looks like an HDF5 file' "$err"
 

@@ -125,7 +125,8 @@ int cut_open(struct cut *cut, struct input *input, enum tool_type type)
     *archive = (struct archive){.input = input};
     cut->effort.spare = SPARE_LEAST + SPARE_FACTOR * input->bytes;
     if (!input->regular)
-        return tool_usage(input->name, "is empty or not seekable: a zip file cannot be read from a pipe");
+        return tool_usage(input->name, "is empty or not seekable: .%s cannot be read from a pipe, only from a file",
+                          type == TYPE_PT ? "pt" : "npz");
     const bool is_old = type == TYPE_PT && begins_old(input);
     if ((is_old ? torch_old_open : zip_open)(&archive->zip, input_read_at, input, input->bytes, &archive->error))
         return TOOL_OK;

@@ -400,7 +400,7 @@ static int from_opened(struct job *job, struct input *input, struct reading *rea
     struct pici_tensor_info tensor = PICI_TENSOR_INFO_INIT;
     int found = 1;
     if (!input->regular)
-        return tool_usage(input->name, "is empty or not seekable: extract needs a regular file, not a pipe");
+        return tool_usage(input->name, "is empty or not seekable: reading a tensor needs a regular file, not a pipe");
     TRY(reading_open(reading, input, job->options.threads, true));
     if (job->shard)
         reading_in_folder(reading, job->shards, job->shard);
