@@ -326,7 +326,8 @@ class Tensor:
 
     def __dlpack__(self, **wanted: Any) -> Any:
         deliver = _arrays.delivery(self._d, "dlpack")
-        return deliver(np.ascontiguousarray(self._elements(0, self.size, self.shape, self.order))).__dlpack__(**wanted)
+        array = self._elements(0, self.size, self.shape, self.order)
+        return deliver(np.asarray(array, order="C")).__dlpack__(**wanted)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)  # kDLCPU
@@ -567,6 +568,25 @@ def _attributes(attrs: Optional[Mapping[str, bytes]]) -> _codec.Attrs:
     return tuple(_attribute(k, v) for k, v in (attrs or {}).items())
 
 
+class _New(NamedTuple):
+    """A tensor to begin."""
+
+    dtype: DType
+    name: bytes
+    shape: tuple[int, ...]
+    attrs: _codec.Attrs
+
+
+def _new(name: str, shape: Iterable[int], d: DType, attrs: Optional[Mapping[str, bytes]]) -> _New:
+    word = spelled(d)
+    a = _attributes({**({_KEY_DTYPE: word} if word else {}), **(attrs or {})})
+    key = encoded_name(name)
+    dims = [u64(n, "a dimension") for n in shape] + ([d.parts] if d.parts != 1 else [])
+    if len(dims) > _codec.RANK_MAX:
+        raise ValueError(f"{len(dims)} dimensions; there can be {_codec.RANK_MAX}: reshape the array")
+    return _New(d, key, tuple(dims), a)
+
+
 def _abandon(writer: _codec.Writer, out: Union[_codec.OutFile, Sink]) -> None:
     """Free a writer, which may call its sink until then, and remove its file. At exit another thread may still be in a
     call on it, which uses both."""
@@ -647,28 +667,21 @@ class Writer:
         self, name: str, shape: Iterable[int], dtype: DTypeLike, *, attrs: Optional[Mapping[str, bytes]] = None
     ) -> None:
         """Begin a tensor; append() adds its elements. The previous tensor must be complete."""
-        d = named(dtype)
-        word = spelled(d)
-        a = _attributes({**({_KEY_DTYPE: word} if word else {}), **(attrs or {})})
-        key = encoded_name(name)
-        dims = [u64(n, "a dimension") for n in shape] + ([d.parts] if d.parts != 1 else [])
-        if len(dims) > _codec.RANK_MAX:
-            raise ValueError(f"{len(dims)} dimensions; there can be {_codec.RANK_MAX}: reshape the array")
-        self._begin(d, key, tuple(dims), a)
-
-    @in_turn
-    def _begin(self, d: DType, name: bytes, shape: tuple[int, ...], attrs: _codec.Attrs) -> None:
-        self._check(_codec.writer_tensor(self._open(), name, d.code, shape, attrs))
-        self._current = d
+        self._write(_new(name, shape, named(dtype), attrs), None, None)
 
     def append(self, array: Any, *, dtype: Optional[DTypeLike] = None) -> None:
         """Append any number of elements to the current tensor, in row-major order."""
-        elements, d = _arrays.readable(array, dtype)
-        self._append(elements, d)
+        self._write(None, *_arrays.readable(array, dtype))
 
     @in_turn
-    def _append(self, elements: Storage, d: DType) -> None:
+    def _write(self, new: Optional[_New], elements: Optional[Storage], d: Optional[DType]) -> None:
+        """Begin a tensor, or append elements, or both, so that no other thread's tensor comes between."""
         w = self._open()
+        if new is not None:
+            self._check(_codec.writer_tensor(w, new.name, new.dtype.code, new.shape, new.attrs))
+            self._current = new.dtype
+        if elements is None or d is None:
+            return
         if self._current is None:
             raise ValueError("there is no tensor to append to: call begin() first, or add() for a whole one")
         if d != self._current:
@@ -688,8 +701,8 @@ class Writer:
     ) -> None:
         """Write a whole tensor, with the shape of array."""
         elements, d = _arrays.readable(array, dtype)
-        self.begin(name, elements.shape if d.parts == 1 else elements.shape[:-1], d.name, attrs=attrs)
-        self._append(elements, d)
+        shape = elements.shape if d.parts == 1 else elements.shape[:-1]
+        self._write(_new(name, shape, d, attrs), elements, d)
 
     @in_turn
     def close(self) -> None:

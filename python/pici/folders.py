@@ -541,7 +541,7 @@ def compress_folder(
                     w.begin(t.name, t.shape, t.dtype.name, attrs=word)
                     for at in range(0, t.data.size, _PIECE):
                         piece = t.data[at : at + _PIECE]
-                        w._append(piece if sys.byteorder == "little" else _swapped(piece, t.dtype), t.dtype)
+                        w._write(None, piece if sys.byteorder == "little" else _swapped(piece, t.dtype), t.dtype)
             _like(path, c.path / name)
             return _Stored("shard", _sum_of_mapped(whole), _sum(path))
 

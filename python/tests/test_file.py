@@ -207,7 +207,9 @@ class Reading(Files):
         with pici.create(self.path) as w:
             w.add("x", x)
             w.add("b", bits, dtype="bf16")
+            w.add("scalar", np.float32(7))
         f = self.open()
+        self.assertEqual(np.from_dlpack(f["scalar"]).shape, ())
         np.testing.assert_array_equal(np.asarray(f["x"]), x)
         self.assertEqual(np.asarray(f["x"], np.float64).dtype, np.float64)
         np.testing.assert_array_equal(np.from_dlpack(f["x"]), x)

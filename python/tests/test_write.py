@@ -52,6 +52,17 @@ class Writing(Files):
         self.assertTrue((pieces == pieces[:, :1]).all())
         self.assertEqual(np.bincount(pieces[:, 0]).tolist(), [20] * 4)
 
+    def test_threads_add(self):
+        """Tensors that several threads add are whole."""
+        with pici.create(self.path) as w:
+            self.one_at_a_time(
+                "writer_data", lambda k: [w.add(f"{k}.{i}", np.full(50, k, np.uint8)) for i in range(20)]
+            )
+        f = self.open()
+        self.assertEqual(len(f), 80)
+        for name in f:
+            self.assertEqual(f[name][...].tolist(), [int(name[0])] * 50)
+
     def test_zstd(self):
         x = np.tile(np.arange(1, 101, dtype=np.float32), 100)
         try:
