@@ -120,8 +120,8 @@ def writable(
         raise ValueError(f"there are {array.size * d.parts} elements; the block has {count}: inspect(block).count")
     if not array.flags.c_contiguous or not array.dtype.isnative:
         raise ValueError(
-            "an array to write to must be row-major and in the host's byte order: write to a copy, made by "
-            "numpy.array(array, array.dtype.newbyteorder('='), order='C'), and assign it back by array[...] = copy"
+            f"{what or 'an array to write to'} must be row-major and in the host's byte order: write to a copy, made "
+            "by numpy.array(array, array.dtype.newbyteorder('='), order='C'), and assign it back by array[...] = copy"
         )
     return _stored(array, d), d
 

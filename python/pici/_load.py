@@ -16,7 +16,7 @@ from ._dlpack import DLPackArray
 from ._kwargs import Loading, Pack, Zeros
 from ._streams import Path, is_path
 from .deltas import SAFETENSORS, Held, arrays_of
-from .errors import NoTensorError
+from .errors import NoTensorError, about
 from .file import File, create, encoded_name, loaded, spelled
 from .folders import load_folder
 
@@ -53,8 +53,8 @@ def load(
     max_bytes: Limit = "auto",
 ) -> Any:
     """Read the tensors of a .pici file into a dict, each in its shape: model.load_state_dict(pici.load(p, to="torch")).
-    Also reads .safetensors files, and folders: a checkpoint, or a compressed one (help(pici.folders)). For other files
-    of tensors, the error names the call that reads them.
+    Also reads, by their paths, .safetensors files, and folders: a checkpoint, or a compressed one (help(pici.folders)).
+    For other files of tensors, the error names the call that reads them.
 
     to: "numpy", "torch", "bits" or "dlpack".
     names: the tensors to read; default all.
@@ -66,6 +66,8 @@ def load(
         name = os.fsdecode(path)  # type: ignore[arg-type]
         if _looks.is_safetensors(_looks.first_of(name)):
             return _of_safetensors(name, to, names)
+    elif _looks.is_safetensors(_looks.first_in(path)):
+        raise TypeError("a .safetensors file is read by its path, not from a file object: pass the path")
     with File(path, threads=threads, max_bytes=max_bytes) as f:
         if "delta.version" in f.attrs:
             raise ValueError(f"{f.path} is a delta: apply it with picitool apply, or read its XOR with open()")
@@ -124,7 +126,7 @@ def save(
             try:
                 w.add(name, array)
             except (TypeError, ValueError, BufferError, RuntimeError, NotImplementedError) as e:
-                raise _about(e, f"tensor {name!r} of {w.path}") from e.__cause__
+                raise about(e, f"tensor {name!r} of {w.path}") from e.__cause__
 
 
 def _tied(tensors: Mapping[str, Any]) -> dict[str, str]:
@@ -158,10 +160,3 @@ def _table(tensors: Mapping[str, Any], tied: Mapping[str, str]) -> bytes:
         row = struct.pack("<QQBBBBI", numbers[of], 0, d.code, len(shape), 0, len(word), len(key))
         rows.append(row + struct.pack(f"<{2 * len(shape)}Q", *shape, *strides) + text)
     return struct.pack("<Q", len(rows)) + b"".join(rows)
-
-
-def _about(error: Exception, what: str) -> Exception:
-    """The error, with its subject before it."""
-    if len(error.args) == 1 and isinstance(error.args[0], str):
-        error.args = (f"{what}: {error.args[0]}",)
-    return error

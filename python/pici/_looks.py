@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Optional
+from typing import Any, Optional
 
 _FIRST = 512
 _AGAIN = "download it again"
@@ -31,6 +31,18 @@ def first_of(path: str) -> bytes:
             return f.read(_FIRST)
     except OSError:
         return b""
+
+
+def first_in(file: Any) -> bytes:
+    """The next bytes of a file object, which stays where it is; b"" if it cannot go back."""
+    if not hasattr(file, "seekable") or not file.seekable() or not hasattr(file, "read"):
+        return b""
+    at = file.tell()
+    try:
+        first = file.read(_FIRST)
+    finally:
+        file.seek(at)
+    return first if isinstance(first, bytes) else b""
 
 
 def is_pici(first: bytes) -> bool:

@@ -17,7 +17,7 @@ from ._arrays import Limit, Storage
 from ._kwargs import Pack
 from ._load import load
 from ._streams import Path
-from .deltas import SAFETENSORS, WORDS, Held, arrays_of, safetensors_head, taken_array
+from .deltas import SAFETENSORS, WORDS, Held, arrays_of, check_utf8, safetensors_head, taken_array
 from .errors import CorruptError, NoTensorError
 from .file import File, Tensor, create
 
@@ -47,6 +47,8 @@ def save_file(
     for key, value in (metadata or {}).items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise TypeError(f"metadata[{key!r}]: names and values are str, as in str(value)")
+        check_utf8(key)
+        check_utf8(value)
     taken = {name: taken_array(name, x) for name, x in tensor_dict.items()}
     order, head = safetensors_head(taken, metadata)
     attrs = {"source.type": b"safetensors", "source.head": head}
@@ -56,16 +58,17 @@ def save_file(
             x = x.astype(x.dtype.newbyteorder("="), copy=False)
             shape = x.shape if d.parts == 1 else x.shape[:-1]
             w.begin(name, shape, d.name, attrs={"source.dtype": WORDS[d].encode()})
-            w._append(x, d)
+            w._write(None, x, d)
 
 
 class Slice:
     """A tensor of a file; indexing it reads a part. Made by safe_open.get_slice()."""
 
-    def __init__(self, tensor: Union[Tensor, Any], word: str, to: str) -> None:
+    def __init__(self, tensor: Union[Tensor, Any], word: str, to: str, device: Any) -> None:
         self._tensor = tensor
         self._word = word
         self._to = to
+        self._device = device
 
     def get_shape(self) -> list[int]:
         return list(self._tensor.shape)
@@ -77,7 +80,19 @@ class Slice:
     def __getitem__(self, key: Any) -> Any:
         """The elements that integers, slices and an ellipsis select. From a .pici file, reads only the chunks that
         leading integers and the first slice select."""
-        return self._tensor.part(key, self._to) if isinstance(self._tensor, Tensor) else self._tensor[key]
+        if isinstance(self._tensor, Tensor):
+            return _placed(self._tensor.part(key, self._to), self._device)
+        return _placed(_own(self._tensor[key]), self._device)
+
+
+def _own(found: Any) -> Any:
+    """A copy of an array of NumPy of a mapped file. Torch tensors of one open .safetensors file share its memory, as
+    those of safetensors do."""
+    return np.array(found) if isinstance(found, np.ndarray) else found
+
+
+def _placed(tensor: Any, device: Any) -> Any:
+    return tensor if device is None else tensor.to(device)
 
 
 class safe_open:
@@ -132,18 +147,14 @@ class safe_open:
         return found
 
     def get_tensor(self, name: str) -> Any:
-        if self._mapped is not None:
-            return self._placed(self._found(name))
-        return self._placed(self._found(name).read(to=self._to))
+        found: Any = self._found(name)
+        return _placed(_own(found) if self._mapped is not None else found.read(to=self._to), self._device)
 
     def get_slice(self, name: str) -> Slice:
         found = self._found(name)
         if isinstance(found, Tensor):
-            return Slice(found, WORDS.get(found._d, found.dtype), self._to)
-        return Slice(found, self._json()[name]["dtype"], self._to)
-
-    def _placed(self, tensor: Any) -> Any:
-        return tensor if self._device is None else tensor.to(self._device)
+            return Slice(found, WORDS.get(found._d, found.dtype), self._to, self._device)
+        return Slice(found, self._json()[name]["dtype"], self._to, self._device)
 
     def _json(self) -> dict[str, Any]:
         try:

@@ -237,15 +237,23 @@ def diff_opts(small: Optional[bool], format: str, threads: int, zstd: int) -> tu
     return _CHOICES[small], format_code(format), u31(threads, "threads"), u31(zstd, "zstd")
 
 
+def check_utf8(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ArgumentError(f"{text!r}: a text of a .safetensors file is UTF-8, which has no surrogates") from None
+
+
 def taken_array(name: Any, x: Any) -> tuple[Storage, DType]:
     """The bytes of an array in its .safetensors file."""
     if not isinstance(name, str):
         raise TypeError(f"a tensor's name is a str, not {type(name).__name__}: pass str({name!r})")
+    check_utf8(name)
     if name == "__metadata__":
         raise ValueError("'__metadata__' is no name of a tensor in a .safetensors file: rename it")
     try:
         elements, d = _arrays.readable(x)
-    except (TypeError, ValueError, BufferError) as e:
+    except (TypeError, ValueError, BufferError, RuntimeError) as e:
         raise type(e)(f"{name!r}: {e}") from None
     if d not in WORDS:
         how = "its parts as two tensors" if d.parts != 1 else "its bytes, as x.view(torch.uint8)"

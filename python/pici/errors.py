@@ -179,6 +179,13 @@ def _shown(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
+def about(error: Exception, what: str) -> Exception:
+    """The error, with its subject before it."""
+    if len(error.args) == 1 and isinstance(error.args[0], str):
+        error.args = (f"{what}: {error.args[0]}",)
+    return error
+
+
 def make(status: int, message: str, fault: Optional[Fault] = None, code: int = 0, path: str = "") -> Error:
     """The exception for a status. code, path: the errno value and the file of an IoError, if known."""
     cls = CLASSES.get(status, Error)

@@ -24,7 +24,7 @@ from ._dtypes import BY_NAME, DType, DTypeLike
 from ._kwargs import Select, Selecting
 from ._ranges import u31, u32, u64
 from .codec import Array
-from .errors import ArgumentError, make
+from .errors import ArgumentError, about, make
 
 if TYPE_CHECKING:
     import torch
@@ -76,7 +76,10 @@ def _opts(
 
 def _written(x: Any, what: str, like: Storage, d: DType, dtype: Optional[DTypeLike]) -> Storage:
     """The memory of an array to write, which must be like the gradient."""
-    array, _ = _arrays.writable(x, d, like.size, dtype, what)
+    try:
+        array, _ = _arrays.writable(x, d, like.size, dtype, what)
+    except (TypeError, ValueError, BufferError, RuntimeError, NotImplementedError) as e:
+        raise e if what in str(e) else about(e, what) from e.__cause__
     if not array.flags.writeable:
         raise ValueError(f"{what} is read-only: pass an array that may be written to")
     return array

@@ -76,6 +76,9 @@ class Safe(unittest.TestCase):
             pici.save_file(arrays(), self.path, {"step": 7})
         with self.assertRaisesRegex(TypeError, "has no complex128"):
             pici.save_file({"z": np.zeros(3, complex)}, self.path)
+        for names, metadata in (("\udce9", {}), ("x", {"\udce9": ""}), ("x", {"who": "\udce9"})):
+            with self.assertRaisesRegex(pici.ArgumentError, r"^'\\udce9': .* no surrogates"):
+                pici.save_file({names: np.zeros(3)}, self.path, metadata)
         self.assertFalse(self.path.exists())
         for head in (b"12345678{", b"12345678[]", b"12345678" + b"[" * 100000, b'12345678{"__metadata__": {"a": 1}}'):
             with pici.create(
@@ -84,6 +87,22 @@ class Safe(unittest.TestCase):
                 w.add("x", np.ones(3))
             with self.assertRaises(pici.CorruptError), pici.safe_open(self.path, "np") as f:
                 f.metadata()
+
+    def test_own_memory(self):
+        """To change what was read changes no later read."""
+        head = b'{"x":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}} '
+        theirs = self.dir / "x.safetensors"
+        theirs.write_bytes(len(head).to_bytes(8, "little") + head + np.arange(6, dtype="<f4").tobytes())
+        pici.save_file({"x": np.arange(6, dtype=np.float32).reshape(2, 3)}, self.path)
+        for path in (theirs, self.path):
+            with pici.safe_open(path, "np") as f:
+                f.get_tensor("x")[:] = 9
+                f.get_slice("x")[1:, :2][:] = 9
+                self.assertEqual(f.get_slice("x")[1:, 1:].tolist(), [[4, 5]])
+                self.assertEqual(f.get_tensor("x").tolist(), [[0, 1, 2], [3, 4, 5]])
+                self.assertIs(type(f.get_tensor("x")), np.ndarray)
+        with open(theirs, "rb") as f, self.assertRaisesRegex(TypeError, "pass the path"):
+            pici.load(f)
 
     @NEEDS
     def test_files_of_safetensors(self):

@@ -146,6 +146,9 @@ class Selection(unittest.TestCase):
                 (name,) = wrong
                 with self.assertRaisesRegex(ValueError, name if name != "residual" else "gradient|row-major"):
                     pici.topk(g, **wrong)
+        for what in ("residual", "out"):
+            for x in (np.zeros(2000, "f4")[::2], [0.0] * 1000):
+                self.assertRaisesRegex((TypeError, ValueError), f"^{what}", pici.topk, g, **{what: x})
         read_only = np.zeros_like(g)
         read_only.flags.writeable = False
         self.assertRaisesRegex(ValueError, "residual is read-only", pici.topk, g, read_only)

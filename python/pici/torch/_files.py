@@ -17,6 +17,7 @@ from .._arrays import Limit
 from .._dtypes import BY_NAME
 from .._kwargs import Pack
 from .._streams import Path, is_path
+from ..errors import about
 
 
 def load(
@@ -29,19 +30,13 @@ def load(
     **options: Any,
 ) -> Any:
     """Like torch.load(), for a .pt file, and for a .pici file that picitool compress made of one, with its dicts,
-    numbers and shared storages. For other .pici files and .safetensors files, a dict of tensors.
+    numbers and shared storages. For other .pici files and .safetensors files, a dict of tensors; the latter by a path.
 
     map_location, weights_only, options: as for torch.load(), but the default is weights_only=True with any version of
         torch: False lets a file run code.
     threads, max_bytes: as for pici.load()."""
     told = {"map_location": map_location, "weights_only": weights_only, **options}
-    first = b""
-    if is_path(f):
-        first = _looks.first_of(os.fsdecode(f))  # type: ignore[arg-type]
-    elif f.seekable():  # type: ignore[union-attr]
-        at = f.tell()  # type: ignore[union-attr]
-        first = f.read(512)  # type: ignore[union-attr]
-        f.seek(at)  # type: ignore[union-attr]
+    first = _looks.first_of(os.fsdecode(f)) if is_path(f) else _looks.first_in(f)  # type: ignore[arg-type]
     if not _looks.is_pici(first) and not _looks.is_safetensors(first):
         return torch.load(f, **told)
     if _looks.is_pici(first):
@@ -71,6 +66,13 @@ def _placed(tensors: dict[str, torch.Tensor], device: Any) -> dict[str, torch.Te
     return {name: t.to(device) for name, t in tensors.items()}
 
 
+def _on_host(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    try:
+        return tensor.detach().cpu()
+    except (RuntimeError, NotImplementedError) as e:
+        raise about(e, f"tensor {name!r}") from e.__cause__
+
+
 def save_file(
     tensors: Mapping[str, torch.Tensor],
     filename: Path,
@@ -82,5 +84,5 @@ def save_file(
 ) -> None:
     """Write tensors to a .pici file, like safetensors.torch.save_file(). Copies tensors of a GPU to the host. Stores
     tied tensors several times instead of rejecting them; pici.save() stores them once."""
-    held = {name: t.detach().cpu() if isinstance(t, torch.Tensor) else t for name, t in tensors.items()}
+    held = {name: _on_host(name, t) if isinstance(t, torch.Tensor) else t for name, t in tensors.items()}
     _safe.save_file(held, filename, metadata, threads=threads, zstd=zstd, pack=pack)

@@ -81,10 +81,22 @@ class Files(unittest.TestCase):
             self.assertTrue(torch.equal(f.get_slice("b")[1], state["b"][1]))
         with pici.safe_open(self.path, framework="pt", device="meta") as f:
             self.assertEqual(f.get_tensor("w").device.type, "meta")
+            self.assertEqual(f.get_slice("w")[2:7].device.type, "meta")
         for got in found:
             self.assertEqual(set(got), set(state))
             for name, x in state.items():
                 self.assertTrue(torch.equal(got[name], x.detach()), name)
         pici.save(self.path, {"b": state["b"]}, overwrite=True)
+        for call in (pici.torch.save_file, lambda state, path: pici.save_delta(state, state, path)):
+            with self.assertRaisesRegex((RuntimeError, ValueError, BufferError), "'lost'"):
+                call({"lost": torch.ones(3, device="meta")}, self.path)
+        head = b'{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}  '
+        theirs = self.dir / "x.safetensors"
+        theirs.write_bytes(len(head).to_bytes(8, "little") + head + bytes(8))
+        self.assertEqual(pici.torch.load(theirs)["x"].tolist(), [0, 0])
+        with open(theirs, "rb") as f, self.assertRaisesRegex(TypeError, "pass the path"):
+            pici.torch.load(f)
+        with pici.safe_open(theirs, "pt", device="meta") as f:
+            self.assertEqual(f.get_slice("x")[1:].device.type, "meta")
         with self.assertRaisesRegex(TypeError, "map_location"):
             pici.torch.load(self.path, lambda storage, where: storage)
