@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Optional
+from urllib.parse import unquote
 
 from .errors import Error, IoError, UnsupportedError, make
 
@@ -53,7 +54,7 @@ def local_path(where: Any) -> Any:
     if isinstance(where, str) and where.startswith("file://"):
         if not where.startswith("file:///"):
             raise ValueError(f"{where!r}: a folder's path begins with /, as in file:///data/weights.log")
-        return where[len("file://") :]
+        return unquote(where[len("file://") :], errors="surrogateescape")
     return where
 
 

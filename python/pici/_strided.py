@@ -80,8 +80,14 @@ def run(v: View, d: DType, first: int, count: int, stored: Stored, most: Optiona
 
 
 def steps(v: View) -> list[int]:
-    """The strides. 0 where a dimension has no second index: such a stride may be any number."""
-    return [s if n > 1 and v.elements else 0 for n, s in zip(v.shape, v.strides)]
+    """The strides. A dimension without a second index may have any; it gets that of a row-major array, which torch
+    needs to view the last dimension as another type.
+    """
+    found, row = [], 1
+    for n, s in zip(reversed(v.shape), reversed(v.strides)):
+        found.append(s if n > 1 and v.elements else row)
+        row = min(found[-1] * max(n, 1), 1 << 62)
+    return found[::-1]
 
 
 def _resolved(v: View, d: DType, shape: tuple[int, ...], stored: Stored, most: Optional[int]) -> _arrays.Storage:

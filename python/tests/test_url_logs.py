@@ -191,6 +191,8 @@ class TestUrlLogs(LogTest):
 
     def test_file_url(self):
         """file:// is the folder."""
+        pici.DeltaLog.create(f"file://{self.dir}/a%20log", {"x": np.ones(3)})
+        self.assertEqual(pici.DeltaLog(f"{self.dir}/a log").newest, 0)
         url = f"file://{self.dir}/log"
         pici.DeltaLog.create(url, STATES[0])
         log = pici.DeltaLog(self.dir / "log")

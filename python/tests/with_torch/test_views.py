@@ -130,6 +130,12 @@ class Views(unittest.TestCase):
                 self.assertEqual(a, b, name)
             self.assertNotEqual(storage(got["z"]), storage(got["conj"]))
             self.assertLess(path.stat().st_size, 2 * 8000 + 1440 + 1500)
+            ones = {name: torch.randn(shape) for name, shape in (("a", (1,)), ("b", (3, 1)), ("c", (1, 1, 4)))}
+            ones["d"] = torch.randn(1, dtype=torch.complex64)
+            pici.save(path, {**ones, **{f"{name}2": t for name, t in ones.items()}}, overwrite=True)
+            for name, t in pici.load(path, to="torch").items():
+                self.assertEqual(t.stride(), ones[name[0]].stride(), name)
+                self.assertTrue(torch.equal(t.view(torch.uint8), ones[name[0]].view(torch.uint8)), name)
             pici.save(path, Tied().state_dict(), overwrite=True)
             Tied().load_state_dict(pici.load(path, to="torch"))
 
