@@ -87,7 +87,7 @@ class Slice:
 
 def _own(found: Any) -> Any:
     """A copy of an array of NumPy of a mapped file. Torch tensors of one open .safetensors file share its memory, as
-    those of safetensors do."""
+    with safetensors."""
     return np.array(found) if isinstance(found, np.ndarray) else found
 
 

@@ -80,8 +80,8 @@ def run(v: View, d: DType, first: int, count: int, stored: Stored, most: Optiona
 
 
 def steps(v: View) -> list[int]:
-    """The strides. A dimension without a second index may have any; it gets that of a row-major array, which torch
-    needs to view the last dimension as another type.
+    """The strides. A dimension without a second index may have any. It gets the stride that it has in a row-major
+    array, which torch needs to view the last dimension as another type.
     """
     found, row = [], 1
     for n, s in zip(reversed(v.shape), reversed(v.strides)):
