@@ -88,6 +88,12 @@ same "a range of texts is of their bytes" want.npy part.npy
 rm -f little.npy part.npy
 
 { npy 1 "'<f4'" False '(7,)'; tail -c +13 n1200 | head -c 28; } >want.npy
+expect 0 "a range as .npy, in C order" "$tool" extract --range 3:10 -o part.npy a.npy.pici
+same "a range as .npy, in C order" want.npy part.npy
+rm part.npy
+at=3 # the rows of Fortran order: each element 15 after the one before
+{ npy 1 "'<f4'" False '(7,)'
+  while [ $at -lt 10 ]; do tail -c +$((at * 60 + 1)) n1200 | head -c 4; at=$((at + 1)); done; } >want.npy
 expect 0 "a range as .npy" "$tool" extract --range 3:10 -o part.npy f.npy.pici
 same "a range as .npy" want.npy part.npy
 { npy 1 "'>f4'" False '(1,)'; byte 63 128 0 0; } >big.npy
@@ -206,4 +212,97 @@ says "a folder, and no tensor" 'is a folder: --tensor says which tensor' "$err"
 absent "a folder, and no tensor" folder.raw
 expect 2 "a folder that is not compressed" "$tool" extract -n more -o x.raw shards
 clean "all tensors"
+
+# ---- raw elements and ranges are in row-major order, whatever the order of the file
+if ! command -v python3 >/dev/null 2>&1; then
+    skip "tensors in Fortran order: no python3"
+    finish
+fi
+cat >columns.py <<'END'
+import itertools, math, zipfile
+from torchfile import save, tensor, torch
+class Complex32:
+    def __reduce__(self):
+        return "complex32"
+Complex32.__module__ = "torch"
+torch.complex32 = c32 = Complex32()
+c32.__name__ = c32.__qualname__ = "complex32"
+numbers = open("n2400", "rb").read() * 4
+def rows(data, item, shape, swapped=1): # of a tensor whose first index is fastest; swapped: width of big-endian parts
+    out, strides = b"", [math.prod(shape[:i]) for i in range(len(shape))]
+    for at in itertools.product(*map(range, shape)):
+        i = sum(a * s for a, s in zip(at, strides)) * item
+        out += b"".join(data[k : k + swapped][::-1] for k in range(i, i + item, swapped))
+    return out
+arrays = { # descr, bytes of an item, of an element, shape
+    "f4": ("'<f4'", 4, 4, (15, 20)), "cube": ("'<i2'", 2, 2, (5, 7, 9)), "big": ("'>f8'", 8, 8, (6, 4)),
+    "byte": ("'|u1'", 1, 1, (3, 1, 40)), "flat": ("'<f4'", 4, 4, (1, 30)), "none": ("'<f4'", 4, 4, (4, 0)),
+    "complex": ("'<c8'", 8, 4, (5, 6)), "pairs": ("'<c16'", 16, 8, (2, 2, 2)), "text": ("'<U3'", 12, 4, (7, 3)),
+    "bytes": ("'|S5'", 5, 1, (4, 8)), "times": ("'<M8[s]'", 8, 8, (3, 5)), "bool": ("'|b1'", 1, 1, (2, 3)),
+    "wide": ("'<f4'", 4, 4, (4, 2))}
+with zipfile.ZipFile("columns.npz", "w") as z:
+    for n, (descr, item, width, shape) in arrays.items():
+        data = numbers[: item * math.prod(shape)]
+        head = f"{{'descr': {descr}, 'fortran_order': True, 'shape': {shape}, }}".ljust(117) + "\n"
+        npy = b"\x93NUMPY\x01\0v\0" + head.encode() + data
+        z.writestr(n + ".npy", npy)
+        open(n + ".npy", "wb").write(npy)
+        open("want." + n, "wb").write(rows(data, item, shape, width if ">" in descr else 1))
+whole, turned = ((50, 12), (12, 1)), ((12, 50), (1, 12))
+save("alone.pt", {"at": tensor("Float", "0", 600, *turned)}, {"0": numbers[:2400]})
+save("beside.pt", {"a": tensor("Float", "0", 600, *whole), "at": tensor("Float", "0", 600, *turned)},
+     {"0": numbers[:2400]})
+save("complex.pt", {"z": tensor("ComplexFloat", "0", 300, (3, 100), (1, 3)),
+                    "half": tensor("Untyped", "1", 2400, (6, 2, 50), (1, 6, 12), 0, c32)},
+     {"0": numbers[:2400], "1": numbers[:2400]})
+open("want.at", "wb").write(rows(numbers, 4, (12, 50)))
+open("want.z", "wb").write(rows(numbers, 8, (3, 100)))
+open("want.half", "wb").write(rows(numbers, 4, (6, 2, 50)))
+with open("names", "w") as f:
+    for n, (_, _, width, _) in arrays.items():
+        print(n, width, "columns.npz", n, file=f)
+        print(n, width, n + ".npy", "", file=f)
+    print("at 4 alone.pt at\nat 4 beside.pt at\nz 4 complex.pt z\nhalf 2 complex.pt half", file=f)
+END
+PYTHONPATH=$root/tests/cli python3 columns.py 2>"$err" && pass || fail "columns.py: $(tail -n 3 "$err")"
+for f in *.npy columns.npz alone.pt beside.pt complex.pt; do
+    "$tool" compress -q --force "$f" || fail "compress $f"
+done
+"$tool" list alone.pt.pici complex.pt.pici >"$out"
+says "a tensor that is its storage" '^at +f32 +\[12, 50\] F ' "$out"
+says "complex32" '^half +f16 complex32 +\[6, 2, 50, 2\] F ' "$out"
+while read -r want width file name; do
+    what="$file $name" elements=$(($(wc -c <"want.$want") / width))
+    expect 0 "$what" "$tool" extract ${name:+-n "$name"} --force -o x.raw "$file.pici"
+    same "$what" "want.$want" x.raw
+    if [ -n "$name" ]; then
+        "$tool" cat "$file.pici" "$name" >x.raw 2>"$err"
+        same "cat $what" "want.$want" x.raw
+    fi
+    for range in "0 $elements" "0 $((elements / 7))" "$((elements / 3)) $((elements / 3 + elements / 9))" \
+        "$((elements / 5)) $elements" "$((elements / 2)) $((elements / 2))" \
+        "$((elements * 4 / 5)) $((elements * 5 / 6))"; do
+        first=${range% *} last=${range#* }
+        set -- ${name:+-n "$name"} --range "$first:$last" --force "$file.pici"
+        tail -c +$((first * width + 1)) "want.$want" | head -c $(((last - first) * width)) >want.part
+        expect 0 "$what $first:$last" "$tool" extract -o x.raw "$@"
+        same "$what $first:$last" want.part x.raw
+        expect 0 "$what $first:$last, .npy" "$tool" extract -o x.npy "$@"
+        tail -c +129 x.npy | cmp -s - want.part && pass || fail "$what $first:$last, .npy"
+        says "$what $first:$last, .npy" "'fortran_order': False, 'shape': \\($((last - first)),\\)" x.npy
+    done
+done <names
+expect 0 "the whole as .npy keeps its order" "$tool" extract -n at --force -o x.npy alone.pt.pici
+says "the whole as .npy keeps its order" "'fortran_order': True, 'shape': \\(12, 50\\)" x.npy
+tail -c 2400 x.npy | cmp -s - n2400 && pass || fail "the whole as .npy keeps its order"
+expect 1 "a tensor in Fortran order, beyond --max-size" "$tool" extract --max-size 2399 -n at -o x alone.pt.pici
+absent "a tensor in Fortran order, beyond --max-size" x
+for f in alone beside; do
+    set -- --range 4:7 -n at --force $f.pt.pici
+    expect 0 "$f: a range reads what it spans" "$tool" extract --max-size 100 -o x "$@"
+    tail -c +17 want.at | head -c 12 >want.part
+    same "$f: a range reads what it spans" want.part x
+    expect 1 "$f: a range beyond --max-size" "$tool" extract --max-size 99 -o x "$@"
+done
+clean "Fortran order"
 finish

@@ -28,7 +28,8 @@ const struct command_option command_options[OPTIONS] = {
     [OPT_FORCE] = {'f', "force", NULL, false, "overwrite existing output without asking"},
     [OPT_JSON] = {'j', "json", NULL, false, "print JSON"},
     [OPT_TENSOR] = {'n', "tensor", "NAME", false, "only the tensor with this name"},
-    [OPT_RANGE] = {0, "range", "A:B", false, "elements A to B - 1, counted from 0; A: to the end, :B from 0"},
+    [OPT_RANGE] = {0, "range", "A:B", false,
+                   "elements A to B - 1 in row-major order, from 0; A: to the end, :B from 0"},
     [OPT_HEATMAP] = {0, "heatmap", "FILE", false, "draw a map of the nonzeros to FILE.png or FILE.svg"},
     [OPT_PNG] = {0, "png", "FILE", false, "the same, always as PNG"},
     [OPT_SVG] = {0, "svg", "FILE", false, "the same, always as SVG"},
@@ -121,9 +122,9 @@ const struct verb command_verbs[] = {
      "The page is one self-contained file. OUT is IN.html by default, or standard output if IN is -.", 1, 1,
      INPUT_BITS | BIT(OPT_TENSOR) | OUTPUT_BITS | MEMORY_BITS | BIT(OPT_MAX_SIZE) | BIT(OPT_QUIET)},
     {NULL, "extract", verb_extract, "IN", "write a tensor of a .pici file, or a range of its elements",
-     "OUT.npy gets a .npy file, other names raw little-endian elements. The default is standard output. OUT.npz, or a\n"
-     "new folder OUT/, gets all tensors. Reads only the chunks that it needs. You may omit --tensor if there is only\n"
-     "one tensor. IN may be a folder of compress.",
+     "OUT.npy gets a .npy file, other names raw little-endian elements in row-major order. The default is standard\n"
+     "output. OUT.npz, or a new folder OUT/, gets all tensors. Reads only the chunks that it needs. You may omit\n"
+     "--tensor if there is only one tensor. IN may be a folder of compress.",
      1, 1, BIT(OPT_TENSOR) | BIT(OPT_RANGE) | OUTPUT_BITS | MEMORY_BITS | RESTORE_BITS | TALK_BITS},
     {NULL, "cat", verb_cat, "IN [NAME]...", "write an original, or tensors by name, to standard output",
      "Without NAME, writes the original bytes, as decompress -o - does. With names, writes the little-endian elements\n"

@@ -26,7 +26,8 @@ struct item {
     uint64_t shape[PICI_RANK_MAX];
     uint64_t count;
     struct pici_tensor_info tensor; /* for a view: the storage */
-    struct pici_view view;          /* name NULL: none */
+    struct pici_view view;          /* name NULL: none, unless by_column */
+    bool by_column;                 /* the first index of the tensor is fastest: `view` gives its row-major order */
     void *stored;                   /* for a view that is not row-major */
 };
 
@@ -154,13 +155,79 @@ static int find(struct reading *reading, const struct tool_options *options, str
     return TOOL_OK;
 }
 
+/* Elements of an item of the tensor: the last dimension, if they are several, and the fastest in either order. */
+static int item_elements(struct reading *reading, const struct item *item, uint64_t *elements)
+{
+    struct pici_attr attr;
+    struct npy_type type;
+    *elements = 1;
+    TRY(reading_attr(reading, item->tensor.index, ATTR_NPY, &attr));
+    if (attr.key && pici_npy_type(&type, attr.value, attr.len) && type.dtype == item->dtype)
+        *elements = type.item_elements;
+    TRY(reading_attr(reading, item->tensor.index, ATTR_DTYPE, &attr));
+    const enum npy_meaning meaning = attr.key ? pici_npy_meaning_of(attr.value, attr.len, item->dtype) : NPY_NUMBER;
+    if (meaning == NPY_COMPLEX || (meaning == NPY_OTHER && item->dtype == PICI_F16)) /* the latter: torch's complex32 */
+        *elements = 2;
+    if (!item->rank || item->shape[item->rank - 1] != *elements)
+        *elements = 1;
+    return TOOL_OK;
+}
+
+/* Views a tensor whose first index is fastest in row-major order. */
+static int view_rows(struct reading *reading, struct item *item)
+{
+    uint64_t stride;
+    if (item->view.name)
+        return TOOL_OK;
+    TRY(reading_attr_is(reading, item->tensor.index, ATTR_ORDER, "F", &item->by_column));
+    if (!item->by_column)
+        return TOOL_OK;
+    TRY(item_elements(reading, item, &stride));
+    struct pici_view *const view = &item->view;
+    *view = (struct pici_view)PICI_VIEW_INIT;
+    view->dtype = view->tensor_dtype = item->dtype;
+    view->rank = item->rank;
+    view->count = view->stored_count = item->count;
+    memcpy(view->shape, item->shape, sizeof item->shape);
+    const unsigned dims = item->rank - (stride != 1);
+    if (dims < item->rank)
+        view->strides[dims] = 1;
+    for (unsigned i = 0; i < dims; stride *= view->shape[i++])
+        view->strides[i] = stride;
+    return TOOL_OK;
+}
+
+/* Restricts a view's part of the storage to what the elements [first, last) need. The indices of the first and the last
+ * element agree up to a dimension; the dimensions after the next one take all indices. */
+static void narrow(struct pici_view *view, uint64_t first, uint64_t last)
+{
+    uint64_t low = view->offset, high = view->offset, row = view->count;
+    bool agree = true;
+    if (first == last || pici_dtype_width(view->dtype) != pici_dtype_width(view->tensor_dtype))
+        return;
+    last--;
+    for (unsigned i = 0; i < view->rank; i++) {
+        row /= view->shape[i];
+        const uint64_t from = agree ? first / row : 0, to = agree ? last / row : view->shape[i] - 1;
+        low += from * view->strides[i];
+        high += to * view->strides[i];
+        agree = agree && from == to;
+        first %= row;
+        last %= row;
+    }
+    view->stored_first = low;
+    view->stored_count = high - low + 1;
+}
+
 /* Reads the part of the storage that a view needs, unless its elements are consecutive there. */
-static int read_storage(struct reading *reading, struct item *item, const struct limit *limit, uint64_t *read)
+static int read_storage(struct reading *reading, struct item *item, const struct tool_options *options,
+                        const struct limit *limit, uint64_t *read)
 {
     const size_t width = pici_dtype_width(item->tensor.dtype);
-    const uint64_t bytes = item->view.stored_count * width;
-    if (!item->view.name || is_run(&item->view))
+    if ((!item->view.name && !item->by_column) || is_run(&item->view))
         return TOOL_OK;
+    narrow(&item->view, options->range.first, options->range.last);
+    const uint64_t bytes = item->view.stored_count * width;
     *read += bytes; /* many views may each need all of a storage for few elements */
     if (*read > limit_now(limit))
         return limit_refused(limit, reading->input->name, *read);
@@ -309,7 +376,9 @@ static int write_item(struct job *job, struct reading *reading, struct item *ite
     const uint64_t bytes = (options->range.last - options->range.first) * width;
     if (path)
         TRY(open_output(job, reading, path, bytes));
-    TRY(read_storage(reading, item, &job->to.output.limit, &job->read));
+    if (options->range.given || !(job->npy || job->all)) /* else the header says the order */
+        TRY(view_rows(reading, item));
+    TRY(read_storage(reading, item, options, &job->to.output.limit, &job->read));
     if (job->npy || job->all)
         TRY(write_npy_header(reading, item, options, &job->to));
     return copy(reading, item, options, &job->to, bytes);
