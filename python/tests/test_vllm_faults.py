@@ -18,7 +18,8 @@ import numpy as np
 import pici
 import test_vllm
 import vllm_stubs
-from pici.vllm import _publisher, _replica, _wire
+from pici.vllm import _appender, _parts, _publisher, _replica, _wire
+from pici.vllm._stats import Step
 from test_vllm import bits, stepped, weights
 
 
@@ -279,6 +280,54 @@ class Faults(test_vllm.EngineCase):
             self.step(seed + 10)
             trainer.send_weights()
             self.same(server)
+
+    def test_reused_buffer(self):
+        """A source that writes each tensor to the memory of the one before."""
+        outer = self
+
+        class Source:
+            def __iter__(self):
+                buffer = bytearray(max(x.nbytes for x in outer.state.values()))
+                for name, x in outer.state.items():
+                    there = np.frombuffer(buffer, x.dtype, x.size).reshape(x.shape)
+                    there[...] = x
+                    yield name, there
+
+        ways = ({"encoding": "small"}, {"encoding": "replace"}, {"url": f"file://{self.folder}/log"})
+        for way in ways:
+            with self.subTest(**way), unittest.mock.patch.object(_parts, "GROUP_BYTES", 20000):
+                server = self.server()
+                server.engine.device.type = "cuda"
+                trainer = self.trainer(server, **way)
+                trainer.source = Source()
+                for seed in range(3):
+                    trainer.send_weights()
+                    self.assertTrue(bits(server.model.weights) == bits(self.state))
+                    self.step(seed)
+
+    def test_compactions(self):
+        """The log is compacted when deltas since its base have the bytes of the base, also if the trainer restarts."""
+        folder = f"{self.folder}/log"
+        real, calls, total = pici.DeltaLog.compact, [], 0
+
+        def compact(log, **options):
+            calls.append(log.newest)
+            real(log, **options)
+
+        rng = np.random.default_rng(0)
+        x = rng.integers(0, 1 << 30, 20000, np.int32)
+        appender = _appender.Appender(folder, 1)
+        with unittest.mock.patch.object(pici.DeltaLog, "compact", compact):
+            for i in range(60):
+                if i % 7 == 6:
+                    appender = _appender.Appender(folder, 1)
+                at = rng.integers(0, x.size, 3000)
+                x[at] = rng.integers(0, 1 << 30, at.size, np.int32)
+                step = Step("trainer")
+                appender.update([("x", x)], step)
+                total += step.bytes if i else 0
+        self.assertTrue(total // x.nbytes - 2 <= len(calls) <= total // x.nbytes, (total, calls))
+        self.assertGreater(len(calls), 3)
 
     def test_pinned(self):
         """Tensors on CUDA come through one pinned buffer, which is none of them afterwards; without it as before."""

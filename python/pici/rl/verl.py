@@ -22,7 +22,7 @@ from typing import Any, Optional
 from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegistry
 
 from ..vllm import _wire
-from ..vllm._parts import SMALL
+from ..vllm._parts import SMALL, OnGpu
 from ..vllm._publisher import Publisher, Weights
 from ..vllm._replica import Refused, Replica, Source
 from ..vllm._stats import Step
@@ -117,4 +117,8 @@ class PiciCheckpointEngine(CheckpointEngine):
 
 def _on_host(weights: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
     for name, tensor in weights:
-        yield name, tensor.detach().cpu() if hasattr(tensor, "detach") else tensor
+        if hasattr(tensor, "detach"):
+            tensor = tensor.detach()
+            host = tensor.cpu()
+            tensor = host if host is tensor else OnGpu(host)
+        yield name, tensor

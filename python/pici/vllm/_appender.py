@@ -27,7 +27,7 @@ class Appender:
 
     def _open(self) -> None:
         """Continue from the log's newest state."""
-        self._old, self.version = {}, -1
+        self._old, self.version, self._base = {}, -1, 0
         try:
             self._log: Optional[DeltaLog] = DeltaLog(self._folder)
         except FileNotFoundError:
@@ -35,11 +35,14 @@ class Appender:
         if self._log is not None:
             state, self.version = self._log.load(to="dlpack", threads=self._threads)
             self._old = {name: Held(name, array) for name, array in state.items()}
+            self._base = self._log.base
         #: whether _old is the log's newest state
         self._sure = True
 
     def update(self, pairs: Iterable[tuple[str, Any]], step: Step) -> None:
-        """Append the next weights: arrays in host memory. Reads them only during the call."""
+        """Append the next weights: arrays in host memory. Copies each one before it asks for the next, so pairs may
+        come in one buffer. So memory has two copies of all weights, the newest state's and the next one's.
+        """
         if not self._sure:
             self._open()
         with step.stage("gather"):
@@ -47,7 +50,7 @@ class Appender:
             for name, array in pairs:
                 if name in new:
                     raise ValueError(f"tensor {name!r} comes twice")
-                new[name] = Held(name, array)
+                new[name] = Held.taken(name, array)
         if not new:
             raise ValueError("there are no weights to send")
         for name in [*new, *self._old] if self._old else []:
@@ -72,17 +75,14 @@ class Appender:
         step.dense_bytes = sum(t.meta.bytes for t in new.values())
         if not self._old:
             step.changed = step.elements
-            self._old = {name: t.copy() for name, t in new.items()}
         else:
-            for name, t in new.items():
-                count = int(np.count_nonzero(self._old[name].bits != t.bits))
-                step.changed += count
-                if count:
-                    self._old[name].bits[...] = t.bits
+            step.changed = sum(int(np.count_nonzero(self._old[name].bits != t.bits)) for name, t in new.items())
+        self._old = new
         self._sure = True
-        if sum(s.delta_bytes for s in states) > states[0].bytes:
+        if sum(s.delta_bytes for s in states if s.number > self._base) > states[0].bytes:  # older ones are for readers
             with step.stage("compact"):
                 try:
                     log.compact(threads=self._threads)
+                    self._base = self.version
                 except (Error, OSError) as e:  # the log is valid, only longer; the next step tries again
                     logger.warning("%s was not compacted: %s", self._folder, e)

@@ -118,7 +118,9 @@ class Weights:
         return sum(meta.bytes for group in self.metas for meta in group)
 
     def update(self, pairs: Iterable[tuple[str, Any]], step: Step) -> None:
-        """Take the next weights: arrays in host memory. Reads them only during the call."""
+        """Take the next weights: arrays in host memory. Copies each one before it asks for the next, so pairs may
+        come in one buffer. About threads + 2 groups are copied at a time.
+        """
         try:
             if self.version >= 0:
                 done = self._next(pairs, step)
@@ -156,7 +158,7 @@ class Weights:
         with ThreadPoolExecutor(self._threads) as pool:
             for i, group in enumerate(self.groups):
                 with step.stage("gather"):
-                    new = [Held(name, array) for _, (name, array) in zip(group, rest)]
+                    new = [Held.taken(name, array) for _, (name, array) in zip(group, rest)]
                 if [t.meta for t in new] != [t.meta for t in group]:
                     for task in tasks:
                         task.result()

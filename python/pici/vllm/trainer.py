@@ -180,9 +180,10 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
             if not hasattr(tensor, "detach"):
                 yield name, tensor
                 continue
-            host = self._staging.on_host(tensor.detach())
-            there = self._on_gpu and _gpu.has(tensor)
-            yield name, OnGpu(host, tensor.detach().contiguous()) if there else host
+            tensor = tensor.detach()
+            host = self._staging.on_host(tensor)
+            there = tensor.contiguous().clone() if self._on_gpu and _gpu.has(tensor) else None
+            yield name, host if host is tensor else OnGpu(host, there)
 
     def _each(self, call: Callable[[Any], None]) -> list[str]:
         """Call for all servers at once. Returns the errors, by server."""
