@@ -39,7 +39,7 @@ class Errors:
         """By place, the shape and the error."""
         pickled: dict[int, tuple[Any, torch.Tensor]] = dict(self._unclaimed)
         for key, parameter, error in self._live():
-            if key not in self._seen:
+            if not self._saw(parameter):
                 raise RuntimeError(
                     "errors that were loaded can be pickled after an iteration only: use state_dict(model) before"
                 )
@@ -56,13 +56,29 @@ class Errors:
             if parameter is not None:
                 yield key, parameter, error
 
+    def _saw(self, parameter: torch.Tensor) -> bool:
+        reference = self._seen.get(id(parameter))
+        return reference is not None and reference() is parameter
+
+    def unpickled(self) -> bool:
+        """Whether there are errors of a pickle whose parameters the hook has not seen."""
+        return bool(self._unclaimed)
+
+    def forget(self, parameters: Iterable[torch.Tensor]) -> None:
+        """Drop all errors, and the places of other parameters than these."""
+        known = {id(parameter) for parameter in parameters}
+        self._kept, self._unclaimed = {}, {}
+        self._seen = {key: seen for key, seen in self._seen.items() if seen() is not None and key in known}
+
     def see(self, parameters: Iterable[torch.Tensor]) -> bool:
         """Note that the hook was called with these. Returns whether one of them is new."""
         new = False
         for parameter in parameters:
             key = id(parameter)
-            if key in self._seen:
+            if self._saw(parameter):
                 continue
+            if key in self._seen:  # a freed one's: it keeps its place, under a number that is no id()
+                self._seen = {-1 - i if k == key else k: seen for i, (k, seen) in enumerate(self._seen.items())}
             new = True
             place = len(self._seen)
             self._seen[key] = weakref.ref(parameter)
@@ -244,6 +260,10 @@ class ErrorState(State):
 
         The keys of errors have the rank's number, so that torch.distributed.checkpoint keeps the errors of each
         rank."""
+        if any(kept.unpickled() for kept in self._kept().values()):
+            raise RuntimeError(
+                "errors of a pickle can be saved after an iteration only: the hook finds their parameters then"
+            )
         gather = model is None and self._gather
         parameters = dict(named_parameters(self._bound(model)))
         tensors = model if isinstance(model, (list, tuple)) else parameters.values()  # places have no elements
@@ -286,7 +306,7 @@ class ErrorState(State):
             raise ValueError(f"a state of {type(self).__name__} has 'iter' and 'errors'")
         kind, version = state_dict.get("kind", type(self).__name__), state_dict.get("version", _VERSION)
         if kind != type(self).__name__:
-            raise ValueError(f"the state is from a {kind}, and this is a {type(self).__name__}")
+            raise ValueError(f"the state is of a {kind}, and this is a {type(self).__name__}")
         if version != _VERSION:
             raise ValueError(f"the state has version {version}, and this pici.torch reads version {_VERSION}")
         own = {what: {_plain(n): e for n, e in self._own(state_dict, what).items()} for what in self._kept()}
@@ -303,7 +323,7 @@ class ErrorState(State):
             self.iter, self._scale = iteration, scale
             self._begin_iterations()
             for what, kept in self._kept().items():
-                kept.__init__()  # type: ignore[misc]
+                kept.forget(parameters.values())
                 for name, error in own[what].items():
                     error = error.detach().clone().view(-1)
                     if not finite(error):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What test_errors.py runs on each rank: gradients that are not finite, loss scales, checkpoints of what is kept."""
 import io
+import pickle
 import warnings
 
 import torch
@@ -303,6 +304,62 @@ def compiled(rank, size):
     other = pici.torch.TopKState()
     other.load_state_dict({"iter": 2, "errors": own}, ddp)  # of version 0.2
     same(kept_by(other, ddp).values(), wanted.values())
+
+
+class Square(nn.Module):
+    """Layers of one shape, in another order than that of their gradients."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.c, self.a, self.b = (nn.Linear(40, 40, bias=False) for _ in range(3))
+
+    def forward(self, x):
+        return self.c(self.b(self.a(x)))
+
+
+def squares(state, rank, steps, scale=1.0):
+    """A new model, after some steps with this state."""
+    ddp = DistributedDataParallel(Square())
+    ddp.register_comm_hook(state, pici.torch.topk_hook)
+    for step in steps:
+        ddp.zero_grad()
+        (x,) = normal(rank, (8, 40), step=step)
+        ddp(scale * x).square().sum().backward()
+    return ddp
+
+
+def pickled_after_load(rank, size):
+    """A run that has gone back to a saved state pickles each parameter's errors for that parameter."""
+    begin()
+    state = pici.torch.TopKState(start_iter=0, min_numel=0)
+    ddp = squares(state, rank, range(2))
+    state.load_state_dict(state.state_dict(ddp), ddp)
+    at_once = pickle.dumps(state)  # the hook has seen the parameters before
+    before = kept_by(state, ddp)
+    other = pickle.loads(at_once)
+    same(kept_by(other, squares(other, rank, [0], scale=0.0)).values(), before.values())
+    ddp.zero_grad()
+    ddp(normal(rank, (8, 40), step=2)[0]).square().sum().backward()
+    wanted, other = kept_by(state, ddp), pickle.loads(pickle.dumps(state))
+    raises(RuntimeError, "after an iteration only", other.state_dict, ddp)
+    found = kept_by(other, squares(other, rank, [0], scale=0.0))  # without gradients, nothing is sent
+    assert all(e.any() for e in wanted.values())
+    same(found.values(), wanted.values())
+
+
+def loaded_for_another(rank, size):
+    """A state that a new model takes over counts its parameters from 0 again."""
+    begin()
+    state = pici.torch.TopKState(start_iter=0, min_numel=0)
+    saved = state.state_dict(squares(state, rank, range(2)))
+    ddp = DistributedDataParallel(Square())
+    state.load_state_dict(saved, ddp)
+    raises(RuntimeError, "use state_dict(model) before", pickle.dumps, state)
+    ddp.register_comm_hook(state, pici.torch.topk_hook)
+    ddp(normal(rank, (8, 40), step=2)[0]).square().sum().backward()
+    wanted, other = kept_by(state, ddp), pickle.loads(pickle.dumps(state))
+    same(kept_by(other, squares(other, rank, [0], scale=0.0)).values(), wanted.values())
 
 
 def refuses(rank, size):

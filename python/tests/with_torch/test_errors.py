@@ -8,6 +8,7 @@ import torch
 
 import errors_cases as cases
 import ranks
+from pici.torch._errors import Errors
 
 HAS_AMP = hasattr(torch, "amp") and hasattr(torch.amp, "GradScaler")
 
@@ -39,6 +40,18 @@ class Parameters(unittest.TestCase):
 
     def test_two_models(self):
         ranks.run(2, cases.used_by_two)
+
+    def test_places_of_freed_ones(self):
+        """An id() that repeats is another parameter, with a place of its own."""
+        errors, ids = Errors(), []
+        for i in range(50):
+            parameter, other = torch.zeros(3), torch.zeros(3)
+            self.assertTrue(errors.see([parameter, other]))
+            self.assertEqual(errors.places([parameter, other]), [2 * i, 2 * i + 1])
+            self.assertFalse(errors.see([other]))
+            ids += id(parameter), id(other)
+            del parameter, other
+        self.assertLess(len(set(ids)), len(ids))
 
 
 def has_dcp():
@@ -76,6 +89,12 @@ class Checkpoints(unittest.TestCase):
     @unittest.skipUnless(hasattr(torch, "compile"), f"torch.compile: torch {torch.__version__} has none")
     def test_compiled(self):
         ranks.run(2, cases.compiled)
+
+    def test_pickled_after_load(self):
+        ranks.run(2, cases.pickled_after_load)
+
+    def test_loaded_for_another_model(self):
+        ranks.run(2, cases.loaded_for_another)
 
     def test_refused(self):
         ranks.run(2, cases.refuses)
