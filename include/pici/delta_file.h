@@ -27,7 +27,8 @@ extern "C" {
 
 /* The file type of a state. Its bytes are a head, then the tensors, in order and without gaps. */
 enum pici_state_type {
-    PICI_STATE_RAW = 1,         /* no head. Tensor "data", and "tail" for the bytes of an incomplete last element */
+    PICI_STATE_RAW = 1,         /* no head. Tensor "data", and "tail" (u8) for an incomplete last element; both have one
+                                 * dimension */
     PICI_STATE_NPY = 2,         /* tensor "data", and "tail" for bytes after the array */
     PICI_STATE_SAFETENSORS = 3, /* the length, the JSON text, then the tensors in the order of their bytes */
     PICI_STATE_GGUF = 4         /* the keys and descriptions, then likewise. Bytes between and after tensors become u8

@@ -20,8 +20,9 @@ struct pici_log;
 
 /* Make a log in the folder dir, and create the folder if it is missing. State 0 is a copy of the file of `state`.
  *   extension   ends the name of this copy: "", or a dot and up to 14 more bytes without white space and '/'
- * PICI_E_ARG: null, or a bad extension. PICI_E_IO: errno says why; EEXIST: dir already is a log. PICI_E_NOMEM.
- * PICI_E_UNSUPPORTED: the state has parts of tensors. */
+ * PICI_E_ARG: null, a bad extension, or a raw state of other tensors than pici_state_open makes (why says which).
+ * PICI_E_IO: errno says why; EEXIST: dir already is a log. PICI_E_NOMEM. PICI_E_UNSUPPORTED: the state has parts of
+ * tensors. */
 PICI_API enum pici_status pici_log_create(const char *dir, struct pici_state *state, const char *extension, char *why);
 
 /* The same, with a smaller base: the log stores state 0, and the bases of later compactions, as .pici files. All states
@@ -77,10 +78,10 @@ PICI_API enum pici_status pici_log_get_state(const struct pici_log *l, uint64_t 
  * the new state afterwards.
  *   newest   must be the log's newest state
  *   opts     as of pici_diff_states; or NULL
- * PICI_E_ARG: null, a log open to read, newest is another state, or next differs in type from newest or from a packed
- * base (why describes the cause). PICI_E_SPACE: the log has 2^19 deltas; pici_log_compact drops at least half of them.
- * Others: as pici_diff_states. PICI_E_SYNC: the log has the new state, but a power failure may undo that. After any
- * other error the log is unchanged. */
+ * PICI_E_ARG: null, a log open to read, or newest is another state. Also: a state differs in type, or a raw one in
+ * dtype, from the log's deltas or packed base, or from the other state; why describes the cause. PICI_E_SPACE: the log
+ * has 2^19 deltas; pici_log_compact drops at least half of them. Others: as pici_diff_states. PICI_E_SYNC: the log has
+ * the new state, but a power failure may undo that. After any other error the log is unchanged. */
 PICI_API enum pici_status pici_log_append(struct pici_log *l, struct pici_state *newest, struct pici_state *next,
                                           const struct pici_diff_opts *opts, char *why);
 

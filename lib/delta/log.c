@@ -108,6 +108,21 @@ static enum pici_status make_folder(const char *folder, char *why)
     return status;
 }
 
+/* Whether a raw state is as pici_state_open makes it of the file that the log stores. */
+static enum pici_status check_raw(const struct pici_state *state, char *why)
+{
+    static const char *const names[] = {"data", "tail"};
+    bool good = state->type != PICI_STATE_RAW || state->count <= 2;
+    for (size_t i = 0; state->type == PICI_STATE_RAW && good && i < state->count; i++) {
+        const struct state_tensor *const tensor = &state->tensors[i];
+        good = tensor->rank == 1 && tensor->name_bytes == 4 && memcmp(tensor->name, names[i], 4) == 0 &&
+               (i == 0 || tensor->dtype == PICI_U8);
+    }
+    return good ? PICI_OK
+                : pici_why(why, PICI_E_ARG, state->name,
+                           "a log has raw states of one dimension alone: tensor 'data', and 'tail' of u8");
+}
+
 /* Makes the log. opts: options for packing the base; NULL: the base is a copy. */
 static enum pici_status create(const char *folder, struct pici_state *state, const char *extension,
                                const struct pici_diff_opts *opts, char *why)
@@ -119,6 +134,8 @@ static enum pici_status create(const char *folder, struct pici_state *state, con
     if (!folder || !state || !extension || !pici_manifest_extension(extension))
         return PICI_E_ARG;
     enum pici_status status = pici_state_whole(state, why);
+    if (!status)
+        status = check_raw(state, why);
     if (!status)
         status = make_folder(folder, why);
     if (status)
@@ -354,11 +371,13 @@ static enum pici_status row_info(const struct row *row, const struct pici_log *l
     return status ? pici_why(why, status, log->folder, "%s", pici_reader_error(row->readers[row->count - 1])) : PICI_OK;
 }
 
-/* The type of the states of a log whose base is packed, and the dtype of raw ones. */
-static enum pici_status packed_type(const struct pici_log *log, struct pici_deltas_info *info, char *why)
+/* The type of the states of a log, and the dtype of raw ones: of its packed base, else of its last delta. */
+static enum pici_status log_type(const struct pici_log *log, struct pici_deltas_info *info, char *why)
 {
+    const bool packed = log->manifest.packed;
+    const uint64_t last = packed ? log->manifest.base : pici_manifest_newest(&log->manifest);
     struct row row;
-    enum pici_status status = row_open(&row, log, true, log->manifest.base, log->manifest.base, 1, why);
+    enum pici_status status = row_open(&row, log, packed, packed ? last : last - 1, last, 1, why);
     if (!status)
         status = row_info(&row, log, info, why);
     const int error = errno;
@@ -369,17 +388,27 @@ static enum pici_status packed_type(const struct pici_log *log, struct pici_delt
 
 /* ---- append */
 
-/* Whether a state has the type of the packed base: all deltas of a row have one type. */
-static enum pici_status check_type(const struct pici_log *log, const struct pici_state *state, char *why)
+/* Whether the log can have a delta between these states: all deltas of a row have one type. A plain base alone has
+ * none. */
+static enum pici_status check_types(const struct pici_log *log, const struct pici_state *newest,
+                                    const struct pici_state *next, char *why)
 {
+    const struct pici_state *const states[] = {newest, next};
     struct pici_deltas_info info = PICI_DELTAS_INFO_INIT;
-    const enum pici_status status = packed_type(log, &info, why);
-    if (status)
+    enum pici_status status = check_raw(next, why);
+    if (status || (!log->manifest.packed && !log->manifest.deltas))
         return status;
-    const bool dtype = state->type != PICI_STATE_RAW || !state->count || state->tensors[0].dtype == info.dtype;
-    return state->type == info.type && dtype
-               ? PICI_OK
-               : pici_why(why, PICI_E_ARG, state->name, "is of another type or dtype than the base of %s", log->folder);
+    status = log_type(log, &info, why);
+    if (status == PICI_E_IO && errno == ENOENT && !log->manifest.packed) /* the last delta is missing */
+        return PICI_OK;
+    for (int i = 0; i < 2 && !status; i++) {
+        const struct pici_state *const state = states[i];
+        const bool dtype = state->type != PICI_STATE_RAW || !state->count || state->tensors[0].dtype == info.dtype;
+        if (state->type != info.type || !dtype)
+            status = pici_why(why, PICI_E_ARG, state->name, "is of another type or dtype than the %s of %s",
+                              log->manifest.packed ? "base" : "deltas", log->folder);
+    }
+    return status;
 }
 
 static enum pici_status append(struct pici_log *log, struct pici_state *newest, struct pici_state *next,
@@ -392,8 +421,8 @@ static enum pici_status append(struct pici_log *log, struct pici_state *newest, 
     if (!status &&
         !manifest_file_equal(&previous, pici_manifest_state(&log->manifest, pici_manifest_newest(&log->manifest))))
         status = pici_why(why, PICI_E_ARG, newest->name, "is not the newest state of %s", log->folder);
-    if (!status && log->manifest.packed)
-        status = check_type(log, next, why);
+    if (!status)
+        status = check_types(log, newest, next, why);
     if (!status)
         status = pici_state_hash(next, &delta->state.bytes, &delta->state.hash, why);
     if (!status) /* an existing file of this name is from a killed append */
@@ -673,7 +702,7 @@ static enum pici_status pack_base(const struct pici_log *log, struct manifest *m
     struct manifest_file whole;
     opts.pack = PICI_PACK_PLANES;
     opts.threads = threads;
-    enum pici_status status = packed_type(log, &info, why);
+    enum pici_status status = log_type(log, &info, why);
     if (!status)
         status = pici_state_open(&state, path, (int)info.type, info.dtype, why);
     if (!status)

@@ -119,6 +119,74 @@ Test(delta_log, no_parts)
     pici_state_free(part);
 }
 
+static struct pici_state *raw_of(const char *name, enum pici_dtype dtype, unsigned rank, const uint64_t *shape,
+                                 const void *data)
+{
+    struct pici_state *s;
+    struct pici_tensor t = PICI_TENSOR_INIT;
+    t.name = name;
+    t.name_len = 4;
+    t.dtype = dtype;
+    t.rank = rank;
+    t.shape = shape;
+    cr_assert_eq(pici_state_new(&s, "raw", PICI_STATE_RAW, NULL, 0, NULL, NULL), PICI_OK);
+    cr_assert_eq(pici_state_add(s, &t, data, 0), PICI_OK);
+    return s;
+}
+
+/* A reader opens the stored file as one tensor of one dimension, so a log takes no other raw states. */
+Test(delta_log, raw_states_of_other_tensors)
+{
+    static const uint64_t shape[] = {N / 100, 100}, flat = N;
+    struct pici_log *l = opened(1);
+    for (int i = 0; i < 2; i++) {
+        struct pici_state *s =
+            i ? raw_of("tada", PICI_BF16, 1, &flat, weights[1]) : raw_of("data", PICI_BF16, 2, shape, weights[1]);
+        cr_expect_eq(pici_log_create("other", s, ".bin", why), PICI_E_ARG);
+        cr_expect(strstr(why, "one dimension"), "%s", why);
+        cr_expect_eq(pici_log_create_packed("other", s, ".bin", NULL, why), PICI_E_ARG);
+        cr_expect(access("other", F_OK) != 0);
+        cr_expect_eq(pici_log_append(l, state[0], s, NULL, why), PICI_E_ARG);
+        pici_state_free(s);
+    }
+    struct pici_state *tail = raw_of("data", PICI_BF16, 1, &flat, weights[1]);
+    struct pici_tensor t = PICI_TENSOR_INIT;
+    static const uint64_t one = 1;
+    t.name = "tail";
+    t.name_len = 4;
+    t.dtype = PICI_U8;
+    t.rank = 1;
+    t.shape = &one;
+    cr_assert_eq(pici_state_add(tail, &t, weights[0], 0), PICI_OK);
+    cr_expect_eq(pici_log_append(l, state[0], tail, NULL, why), PICI_OK, "%s", why);
+    pici_state_free(tail);
+    pici_log_close(l);
+}
+
+/* The deltas of a log have one type, so the newest state can be reached from the base. */
+Test(delta_log, another_dtype)
+{
+    static const uint64_t half = N / 2;
+    struct pici_log *l = opened(1);
+    struct sink k = {0};
+    uint64_t from, reached;
+    cr_assert_eq(pici_log_append(l, state[0], state[1], NULL, why), PICI_OK, "%s", why);
+    struct pici_state *wide[] = {raw_of("data", PICI_F32, 1, &half, weights[1]),
+                                 raw_of("data", PICI_F32, 1, &half, weights[2])};
+    cr_expect_eq(pici_log_append(l, wide[0], wide[1], NULL, why), PICI_E_ARG);
+    cr_expect(strstr(why, "another type or dtype than the deltas of log"), "%s", why);
+    cr_expect_eq(pici_log_append(l, wide[0], state[2], NULL, why), PICI_E_ARG);
+    cr_expect_eq(pici_log_append(l, state[1], wide[1], NULL, why), PICI_E_ARG);
+    cr_expect_eq(pici_log_append(l, state[1], state[2], NULL, why), PICI_OK, "%s", why);
+    cr_expect_eq(pici_log_apply(l, NULL, sink_write, &k, &from, &reached, NULL, why), PICI_OK, "%s", why);
+    cr_expect_eq(reached, 2);
+    cr_expect(is_state(&k, 2));
+    sink_free(&k);
+    pici_state_free(wide[0]);
+    pici_state_free(wide[1]);
+    pici_log_close(l);
+}
+
 Test(delta_log, from_any_state)
 {
     append(0, STATES - 1);
