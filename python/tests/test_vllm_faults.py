@@ -129,6 +129,48 @@ class Wire(test_vllm.SocketCase):
             self.pull(replica, port=publisher.port)
         self.same(replica)
 
+    def test_silent_strangers(self):
+        """They keep no server out, over TLS too: the oldest of too many is dropped."""
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as f:
+            f.write(vllm_stubs.CERTIFICATE)
+            f.flush()
+            tls, fingerprint = _wire.listening(f.name, "")
+        for scheme in ("tcp", "tls"):
+            with self.subTest(scheme), unittest.mock.patch.multiple(_publisher, UNPROVEN=3, ROOM_S=0.1):
+                how = (tls,) if scheme == "tls" else ()
+                publisher = _publisher.Publisher(self.weights, "127.0.0.1", 0, "secret", *how)
+                self.addCleanup(publisher.close)
+                strangers = [socket.create_connection(("127.0.0.1", publisher.port)) for _ in range(7)]
+                began = time.monotonic()
+                address = _wire.parsed(f"{scheme}://127.0.0.1:{publisher.port}")
+                _wire.connect(address, "secret", fingerprint).close()
+                self.assertLess(time.monotonic() - began, 5)
+                for s in strangers[:4]:
+                    s.settimeout(5)
+                    with suppress(ConnectionResetError):
+                        while s.recv(1000):
+                            pass
+                for s in strangers:
+                    s.close()
+
+    def test_silent_trainer(self):
+        """Who waits in vain hears of the time, and not of another token."""
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            address = _wire.parsed(f"tcp://127.0.0.1:{listener.getsockname()[1]}")
+            for sent in (b"", _wire.MAGIC + bytes(_wire.NONCE)):
+                with self.subTest(sent=sent), unittest.mock.patch.multiple(_wire, TIMEOUT=0.4, GREETING=0.1):
+                    thread = threading.Thread(target=lambda: served.append(listener.accept()[0]))
+                    served = []
+                    thread.start()
+                    began = time.monotonic()
+                    with self.assertRaisesRegex(OSError, "timed out"):
+                        with suppress(IndexError):
+                            threading.Timer(0.05, lambda: served[0].sendall(sent)).start()
+                        _wire.connect(address, "secret")
+                    self.assertGreater(time.monotonic() - began, 0.3)
+                    thread.join()
+                    served[0].close()
+
 
 class Faults(test_vllm.EngineCase):
     def test_part_of_a_layer(self):

@@ -2,6 +2,7 @@
 """The trainer's half without vLLM: sends weights to servers over sockets, each from the version that it has."""
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import ssl
@@ -9,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple, Optional
 
 from . import _parts, _wire
@@ -20,7 +21,8 @@ from ._stats import Step, log
 #: bytes
 KEPT = 0.5
 PATIENCE = _wire.TIMEOUT / 4  # seconds between two messages that tell a server to keep waiting
-UNPROVEN = 64  # connections at a time that have not yet proven that they know the token; others wait
+UNPROVEN = 64  # connections at a time that have not yet proven that they know the token
+ROOM_S = 1.0  # for which another one then waits; after that the oldest of them is dropped
 
 
 class Failed(RuntimeError):
@@ -236,7 +238,9 @@ class Publisher:
         self._channels: set[_wire.Channel] = set()
         self._bytes = 0  # sent over connections that have ended
         self._closed = False
-        self._room = threading.Semaphore(UNPROVEN)
+        self._most = UNPROVEN
+        self._unproven: dict[int, tuple[socket.socket, float]] = {}  # by number, and since when; the oldest first
+        self._numbers = itertools.count()
         threading.Thread(target=self._accept, name="pici.vllm", daemon=True).start()
 
     @contextmanager
@@ -278,18 +282,37 @@ class Publisher:
 
     def _accept(self) -> None:
         while True:
-            self._room.acquire()
+            self._make_room()
             try:
                 connection, _ = self._listener.accept()
             except OSError:
-                self._room.release()
                 if self._closed:
                     return
                 time.sleep(0.1)  # perhaps no descriptors are left
                 continue
-            threading.Thread(target=self._answer, args=(connection,), name="pici.vllm server", daemon=True).start()
+            number = next(self._numbers)
+            with self._state:
+                self._unproven[number] = (connection, time.monotonic())
+            answer = threading.Thread(
+                target=self._answer, args=(connection, number), name="pici.vllm server", daemon=True
+            )
+            answer.start()
 
-    def _answer(self, connection: socket.socket) -> None:
+    def _make_room(self) -> None:
+        """Wait until another connection may come. Strangers keep no server out: each has ROOM_S for itself."""
+        with self._state:
+            while len(self._unproven) >= self._most:
+                number, (oldest, since) = next(iter(self._unproven.items()))
+                left = since + ROOM_S - time.monotonic()
+                if left > 0:
+                    self._state.wait(left)
+                    continue
+                del self._unproven[number]
+                log.warning("%d connections have not proven that they know the token: dropped one", self._most)
+                with suppress(OSError):
+                    socket.socket.shutdown(oldest, socket.SHUT_RDWR)  # wakes its thread, which closes it
+
+    def _answer(self, connection: socket.socket, number: int) -> None:
         with ExitStack() as stack:
             stack.enter_context(connection)
             deadline = time.monotonic() + _wire.GREETING
@@ -297,13 +320,21 @@ class Publisher:
                 peer = "%s:%s" % connection.getpeername()[:2]
                 if self._tls is not None:
                     connection.settimeout(_wire.remaining(deadline))
-                    connection = stack.enter_context(self._tls.wrap_socket(connection, server_side=True))
+                    secure = self._tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+                    connection = stack.enter_context(secure)
+                    with self._state:
+                        if number not in self._unproven:
+                            return
+                        self._unproven[number] = (secure, self._unproven[number][1])
+                    secure.do_handshake()
                 channel = _wire.Channel(connection, self._token, listens=True, deadline=deadline)
             except OSError as e:
                 log.warning("refused a connection: %s", e)
                 return
             finally:
-                self._room.release()
+                with self._state:
+                    self._unproven.pop(number, None)
+                    self._state.notify_all()
             with self._state:
                 self._channels.add(channel)
             try:

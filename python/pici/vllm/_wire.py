@@ -33,13 +33,17 @@ HEAD = struct.Struct("<BQ")
 JSON, DATA = 1, 2
 MAX_JSON = 256 << 20
 TIMEOUT = 60.0  # seconds that an end waits for the other's bytes
-GREETING = 10.0  # and within which it must prove that it knows the token
+GREETING = 10.0  # and within which one who connects must prove that it knows the token
 PIECE = 1 << 22
 SENT = 1 << 16  # most bytes that one call sends; the timeout is per call
 
 
 class WireError(ConnectionError):
     """The other end sent an invalid message."""
+
+
+class ClosedError(WireError):
+    """The other end closed the connection."""
 
 
 class Address(NamedTuple):
@@ -102,7 +106,7 @@ def remaining(deadline: float) -> float:
     """Seconds until the deadline, for a socket's timeout."""
     left = deadline - time.monotonic()
     if left <= 0:
-        raise WireError("the other end has not proven in time that it knows the token")
+        raise WireError("timed out: the other end has not proven in time that it knows the token")
     return left
 
 
@@ -114,9 +118,14 @@ def _exactly(s: socket.socket, n: int, deadline: Optional[float] = None) -> byte
     while len(data) < n:
         if deadline is not None:
             s.settimeout(remaining(deadline))
-        piece = s.recv(min(PIECE, n - len(data)))
+        try:
+            piece = s.recv(min(PIECE, n - len(data)))
+        except socket.timeout:
+            if deadline is None:
+                raise
+            continue  # remaining() says so
         if not piece:
-            raise WireError("the other end closed the connection")
+            raise ClosedError("the other end closed the connection")
         data += piece
     return data
 
@@ -132,7 +141,7 @@ class Channel:
         self._counts = [0, 0]
         secret = token.encode()
         if deadline is None:
-            deadline = time.monotonic() + GREETING
+            deadline = time.monotonic() + (GREETING if listens else TIMEOUT)
         s.settimeout(remaining(deadline))
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         own = os.urandom(NONCE)
@@ -153,8 +162,8 @@ class Channel:
             s.sendall(MAGIC + own + self._proof(secret, b"server", nonces))
             try:
                 proof = bytes(_exactly(s, PROOF, deadline))
-            except WireError:
-                raise WireError("the trainer closed the connection: it has another token") from None
+            except ClosedError:
+                raise WireError("the trainer closed the connection: it has another token, or no room") from None
             if not hmac.compare_digest(proof, self._proof(secret, b"trainer", nonces)):
                 raise WireError("who listens does not know the token")
         keys = [self._proof(secret, who + b" sends", nonces) for who in (b"trainer", b"server")]
