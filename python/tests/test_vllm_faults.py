@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """pici.vllm over stand-ins of vLLM: what must not go wrong quietly."""
+import gc
 import io
 import json
 import os
@@ -18,7 +19,7 @@ import numpy as np
 import pici
 import test_vllm
 import vllm_stubs
-from pici.vllm import _appender, _parts, _publisher, _replica, _wire
+from pici.vllm import _appender, _parts, _publisher, _replica, _shared, _together, _wire
 from pici.vllm._stats import Step
 from test_vllm import bits, stepped, weights
 
@@ -128,6 +129,53 @@ class Wire(test_vllm.SocketCase):
         for _ in range(5):
             self.pull(replica, port=publisher.port)
         self.same(replica)
+
+    def test_memory_of_a_host(self):
+        """A leader has the memory of one mirror, and none after its end: also of updates that it did not switch to."""
+
+        def mirrors():
+            gc.collect()
+            found = set()
+            for entry in os.scandir("/proc/self/fd"):
+                with suppress(OSError):
+                    if "memfd:pici-mirror" in os.readlink(entry.path):
+                        found.add(os.stat(entry.path).st_ino)
+            return found
+
+        others = mirrors()  # of other tests
+        with tempfile.TemporaryDirectory() as folder:
+            replica = _together.SharedReplica("numpy", 1, f"{folder}/host")
+            self.pull(replica)
+            self.assertEqual(len(mirrors() - others), 1)
+            url = f"tcp://127.0.0.1:{self.publisher.port}"
+            for ticket in "abc":
+                source = _replica.Source(url, "secret", ticket, self.weights.run, self.weights.version, whole=True)
+                update = replica.fetch(source, lambda metas: None, Step("server"))
+                self.assertLessEqual(len(mirrors() - others), 2)
+            with unittest.mock.patch.object(_replica.Replica, "switch", side_effect=KeyError("no")):
+                self.assertRaises(KeyError, replica.switch, update)
+            del update
+            self.assertEqual(len(mirrors() - others), 1)
+            self.same(replica)
+            replica.fetch(source, lambda metas: None, Step("server"))
+            replica.close()
+            self.assertEqual(len(mirrors() - others), 0)
+
+    def test_folder_of_another_namespace(self):
+        """Whose processes do not show here: a server that begins removes it only if no leader lives."""
+        with tempfile.TemporaryDirectory() as base:
+            alive, dead = (f"{base}/pici-{os.getuid()}-{2**22 + i}-1_other_0" for i in range(2))
+            board = _shared.Board(alive)
+            gone = _shared.Board(dead)
+            os.close(gone._lock)
+            gone._lock = -1
+            mine = _shared.Board(f"{base}/mine")
+            self.assertEqual(sorted(os.listdir(base)), ["mine", os.path.basename(alive)])
+            board.write(ticket="1", phase="staged")
+            self.assertEqual(board.read()["ticket"], "1")
+            board.close()
+            mine.close()
+            self.assertEqual(os.listdir(base), [])
 
     def test_silent_strangers(self):
         """They keep no server out, over TLS too: the oldest of too many is dropped."""

@@ -15,6 +15,7 @@ import os
 import shutil
 import tempfile
 import time
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -54,8 +55,12 @@ class Memory:
             self.table.append((*meta, end))
             end += meta.bytes + -meta.bytes % _ALIGN
         self._fd = os.memfd_create("pici-mirror")
-        os.ftruncate(self._fd, max(end, 1))
-        self._map = mmap.mmap(self._fd, max(end, 1))
+        try:
+            os.ftruncate(self._fd, max(end, 1))
+            self._map = mmap.mmap(self._fd, max(end, 1))
+        except BaseException:
+            self.close()
+            raise
         #: for attach(); the last number distinguishes it from earlier memory with the same descriptor
         self.place = [os.getpid(), self._fd, next(_serial)]
 
@@ -94,12 +99,20 @@ class Board:
 
     def __init__(self, folder: str) -> None:
         _sweep(os.path.dirname(folder))
-        os.makedirs(folder, 0o700, exist_ok=True)
-        if os.stat(folder).st_uid != os.getuid():
-            raise LeaderError(f"{folder} is another user's")
         self._folder = folder
-        self._lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
-        self.leads = self._take()
+        while True:
+            os.makedirs(folder, 0o700, exist_ok=True)
+            if os.stat(folder).st_uid != os.getuid():
+                raise LeaderError(f"{folder} is another user's")
+            try:
+                self._lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
+            except FileNotFoundError:
+                continue  # it was removed meanwhile
+            self.leads = self._take()
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(self._lock), os.stat(os.path.join(folder, "lock"))):
+                    return
+            os.close(self._lock)
 
     def _take(self) -> bool:
         try:
@@ -162,8 +175,21 @@ class Board:
 
 
 def _sweep(base: str) -> None:
-    """Remove folders of killed servers."""
+    """Remove folders of killed servers. A server in another PID namespace, such as a container's, may have the same
+    base, and its processes do not show in /proc. But while it lives, its leader holds the lock.
+    """
     for name in os.listdir(base):
         parts = name.split("-")
         if len(parts) == 4 and parts[:2] == ["pici", str(os.getuid())] and not os.path.exists(f"/proc/{parts[2]}"):
-            shutil.rmtree(os.path.join(base, name), ignore_errors=True)
+            folder = os.path.join(base, name)
+            try:
+                lock = os.open(os.path.join(folder, "lock"), os.O_RDWR)
+            except OSError:
+                continue  # one that begins
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            except BlockingIOError:
+                pass
+            finally:
+                os.close(lock)

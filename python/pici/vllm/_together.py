@@ -62,7 +62,7 @@ class SharedReplica(Replica):
             if state["phase"] == "failed":
                 raise Refused(f"the worker that gets updates for this host: {state['words']}")
             return Following(source, bool(state["changes"]))
-        self._made = None
+        self._drop_made()
         try:
             if self._board.unmark():
                 self.forget()
@@ -74,6 +74,12 @@ class SharedReplica(Replica):
             raise
         self._board.write(ticket=source.ticket, phase="staged", changes=update.changes)
         return update
+
+    def _drop_made(self) -> None:
+        """Free the memory of an update that this worker did not switch to."""
+        made, self._made = self._made, None
+        if made is not None:
+            made.close()
 
     def _kept(self, update: Update, group: int, arrays: dict[str, Any]) -> dict[str, Any]:
         assert update.metas is not None
@@ -88,12 +94,13 @@ class SharedReplica(Replica):
 
     def _lead(self, update: Update) -> Callable[[], None]:
         ticket, made, before = self._ticket, self._made, self._memory
-        self._made = None
         try:
             back = super().switch(update)
         except Exception as e:
+            self._drop_made()
             self._board.write(ticket=ticket, phase="failed", words=str(e))
             raise
+        self._made = None
         self._have(made or before, ticket, "done")
         self._stale = before if made is not None else None
 
@@ -136,4 +143,10 @@ class SharedReplica(Replica):
             self._stale = None
 
     def close(self) -> None:
+        self._drop_made()
+        for memory in (self._memory, self._stale):
+            if memory is not None:
+                memory.close()
+        self._memory = self._stale = None
+        self.forget()
         self._board.close()
