@@ -154,8 +154,10 @@ enum reason pmpi_decide(const struct call *call, struct plan *plan, int *rc)
         return OP;
     if (!counts_are_equal(call, plan->ranks))
         return COUNTS;
-    const enum reason reason = decide_type(call, plan);
-    if (reason)
+    enum reason reason = decide_type(call, plan);
+    if (!reason)
+        reason = plan->state->comm ? later(call, plan->state) : make(call, plan->state, rc);
+    if (reason || call->mode != PERSISTENT)
         return reason;
-    return plan->state->comm ? later(call, plan->state) : make(call, plan->state, rc);
+    return pmpi_state_request(plan->state, call->comm, pmpi_called(call), &plan->state, rc);
 }

@@ -24,8 +24,8 @@ struct plan {
     struct exchange exchange; /* neighbourhood calls, which use only this and the state */
 };
 
-/* Decide. plan->state must be set. Also counts eligible calls, and makes pici's communicator when it is due. *rc: MPI's
- * code, if MPI has failed. */
+/* Decide. plan->state must be set. Also counts eligible calls, and makes pici's communicator when it is due. A
+ * persistent request that is ours gets a state of its own as plan->state. *rc: MPI's code, if MPI has failed. */
 enum reason pmpi_decide(const struct call *, struct plan *plan, int *rc);
 
 /* Nonzero: MPI will refuse the call. */

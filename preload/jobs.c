@@ -40,21 +40,31 @@ void pmpi_unlock(struct state *state)
 
 /* ---- ending a job */
 
+/* The state of the program's communicator. */
+static struct state *of_comm(const struct job *job)
+{
+    struct state *state = job->prepared.plan.state;
+    return state->of ? state->of : state;
+}
+
 static void free_job(struct job *job)
 {
+    struct state *state = job->prepared.plan.state, *of = of_comm(job);
     for (int i = 0; i < 2; i++) {
         if (job->own_types[i] != MPI_DATATYPE_NULL)
             PMPI_Type_free(&job->own_types[i]);
         free(job->own_lists[i]);
     }
-    atomic_fetch_sub(&job->prepared.plan.state->users, 1);
+    if (job->persistent)
+        atomic_fetch_sub(&state->users, 1);
+    atomic_fetch_sub(&of->users, 1); /* the last use of both: another thread may free them then */
     free(job);
 }
 
 /* The communicator whose error handler is called: the program may have freed its own. */
 static MPI_Comm blamed(const struct job *job)
 {
-    return atomic_load(&job->prepared.plan.state->orphaned) ? MPI_COMM_SELF : job->prepared.call.comm;
+    return atomic_load(&of_comm(job)->orphaned) ? MPI_COMM_SELF : job->prepared.call.comm;
 }
 
 /* Complete the program's request: with an error, if the message is longer than the empty one that the request
@@ -64,8 +74,10 @@ static void complete(struct job *job, enum pici_status status)
     static const char byte = 0;
     const int tag = job->tag, once = !job->persistent;
     status = pmpi_work_end(&job->work, status);
-    if (status)
+    if (status) {
+        atomic_store(&job->work.plan.state->failed, 1);
         PMPI_Comm_call_errhandler(blamed(job), pmpi_work_failed(&job->work, status));
+    }
     if (once)
         free_job(job);
     PMPI_Send(&byte, status != PICI_OK, MPI_BYTE, 0, tag, pmpi_self());
@@ -196,7 +208,9 @@ static struct job *new_job(const struct work *work)
     job->persistent = work->call.mode == PERSISTENT;
     job->prepared = *work;
     job->prepared.call.request = NULL;
-    atomic_fetch_add(&work->plan.state->users, 1);
+    atomic_fetch_add(&of_comm(job)->users, 1);
+    if (job->persistent)
+        atomic_fetch_add(&work->plan.state->users, 1);
     if (!keep_arguments(job)) {
         free_job(job);
         return NULL;

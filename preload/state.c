@@ -57,6 +57,11 @@ void pmpi_state_off(struct state *state, enum reason reason)
 
 static void free_state(struct state *state)
 {
+    while (state->requests) {
+        struct state *const own = state->requests;
+        state->requests = own->next_request;
+        free_state(own);
+    }
     free_comm(state);
     pmpi_graph_free(state->graph);
     free(state);
@@ -349,10 +354,11 @@ static void make(struct state *state, MPI_Comm comm)
     }
 }
 
-int pmpi_state_make(struct state *state, MPI_Comm comm, enum function function)
+/* lacking: this rank has no memory, so that no rank makes a communicator. */
+static int make_or_not(struct state *state, MPI_Comm comm, enum function function, int lacking)
 {
     const struct settings *settings = pmpi_settings();
-    const int place = take_place();
+    const int place = !lacking && take_place();
     uint64_t words[PMPI_WORDS] = {[SETTINGS] = settings->hash,
                                   [SETTINGS_NOT] = ~settings->hash,
                                   [HOST_NOT] = 0,
@@ -371,4 +377,63 @@ int pmpi_state_make(struct state *state, MPI_Comm comm, enum function function)
     else if (place)
         give_place();
     return rc;
+}
+
+int pmpi_state_make(struct state *state, MPI_Comm comm, enum function function)
+{
+    return make_or_not(state, comm, function, 0);
+}
+
+/* ---- states of persistent requests */
+
+/* Find the first one that no rank uses. The ranks free requests in orders of their own, and may be early or late. */
+static struct state *find_unused(struct state *of, MPI_Comm comm, enum function function, int *rc)
+{
+    enum { BITS = 64 * PMPI_WORDS };
+    for (struct state *first = of->requests, *own; first; first = own) {
+        uint64_t words[PMPI_WORDS] = {0}; /* bits: those that some rank uses */
+        own = first;
+        for (int i = 0; own && i < BITS; i++, own = own->next_request)
+            words[i / 64] |= (uint64_t)(atomic_load(&own->users) || atomic_load(&own->failed)) << i % 64;
+        *rc = pmpi_agree(comm, function, words, MPI_BOR);
+        if (*rc != MPI_SUCCESS)
+            return NULL;
+        for (int i = 0; first != own; i++, first = first->next_request)
+            if (!(words[i / 64] >> i % 64 & 1))
+                return first;
+    }
+    return NULL;
+}
+
+/* Append one more, if all ranks can. */
+static enum reason add_request(struct state *of, MPI_Comm comm, enum function function, struct state **own, int *rc)
+{
+    struct state *state = calloc(1, sizeof *state), **link = &of->requests, nothing_kept = {.reason = OFF};
+    const int lacking = !state;
+    uint64_t number = 1;
+    free_orphans(0);
+    if (lacking)
+        state = &nothing_kept;
+    *rc = make_or_not(state, comm, function, lacking);
+    const enum reason reason = state->reason;
+    if (!state->comm) {
+        if (!lacking)
+            free(state);
+        return reason;
+    }
+    for (; *link; link = &(*link)->next_request)
+        number++;
+    atomic_flag_clear(&state->busy);
+    state->of = of;
+    state->lossy = number << 40; /* other random numbers than other requests have */
+    *link = *own = state;
+    return OURS;
+}
+
+enum reason pmpi_state_request(struct state *of, MPI_Comm comm, enum function function, struct state **own, int *rc)
+{
+    *own = find_unused(of, comm, function, rc);
+    if (*own || *rc != MPI_SUCCESS)
+        return *own ? OURS : OFF;
+    return add_request(of, comm, function, own, rc);
 }

@@ -27,6 +27,13 @@ struct state {
     atomic_int users;    /* jobs, which need this after the program has freed its communicator */
     atomic_int orphaned; /* the program has freed its communicator */
     struct state *next_orphan;
+
+    /* A persistent request has a state of its own, with a comm of its own, since ranks may start requests in different
+     * orders. It stays for later requests of the communicator, and is freed with the communicator's state. */
+    struct state *of;       /* in a request's: the communicator's; else NULL */
+    struct state *requests; /* in the communicator's: its requests' states; as many on all ranks, in the same order */
+    struct state *next_request;
+    atomic_int failed; /* a job has failed, so no later request may use this */
 };
 
 /* Begin, if that was not done. Nonzero: calls may be ours, and are counted. 0: switched off, or MPI is not between
@@ -48,6 +55,10 @@ struct state *pmpi_state_wanting(MPI_Comm);
 /* Make state->comm, if all ranks can; else set state->reason. Collective, at the same call on all ranks. Returns MPI's
  * code. */
 int pmpi_state_make(struct state *, MPI_Comm, enum function);
+
+/* Set *own to a state for a persistent request, whose comm no other request uses on any rank. It has no user yet.
+ * Collective, at the same call on all ranks. Returns OURS, or why MPI makes the request; *rc: MPI's code. */
+enum reason pmpi_state_request(struct state *, MPI_Comm, enum function, struct state **own, int *rc);
 
 /* A communicator of this rank alone, for messages to itself; MPI_COMM_NULL: it cannot be made. */
 MPI_Comm pmpi_self(void);

@@ -248,6 +248,18 @@ later() { # RANKS: of later.c. MPICH's ranks wait busily, each in two threads
         attempt "persistent" 2 later persistent -- 'MPI_Allreduce_init 1 of 1 ' 'MPI_Bcast_init 1 of 1 ' \
             'MPI_Reduce_scatter_block_init 1 of 1 ' 'MPI_Allgather_init 1 of 1 ' 'MPI_Reduce_scatter_init 1 of 1 ' \
             'MPI_Allgatherv_init 1 of 1 ' 'MPI_Reduce_init 1 of 1 '
+        attempt "persistent, started in different orders" 3 later orders -- 'MPI_Allreduce 3 of 3 ' \
+            'MPI_Iallreduce 3 of 3 ' 'MPI_Allreduce_init 4 of 4 ' 'MPI_Bcast_init 2 of 2 '
+        attempt "persistent, more requests than communicators" 2 later limits -- \
+            'MPI_Allreduce_init 90 of 100 calls.* not ours: 10 too many communicators$' 'MPI_Bcast_init 20 of 20 '
+        extra="$all PICI_PMPI_COMMS=521"
+        attempt "persistent, hundreds of requests" 2 later hundreds -- 'MPI_Allreduce_init 521 of 521 '
+        extra="$all$left"
+        attempt "persistent, errors" 2 later failed -- 'MPI_Allreduce_init 3 of 3 ' \
+            'pici: rank 1: MPI_Allreduce_init: ranks disagree on the count'
+        extra=
+        attempt "persistent, started in different orders, by MPI" 3 later orders --
+        attempt "persistent, many requests, by MPI" 2 later limits --
         ;;
     *)
         attempt "without waiting, no threads" "$1" later single -- 'MPI_Ibcast 16 of 16 '
@@ -328,7 +340,6 @@ wrong() { # what is said, and what becomes of the calls
     else
         ok "errors are fatal by default"
     fi
-    left="${flags:+ ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0}" # what a message may still come for
     extra="$all LD_PRELOAD=$dir/failing.so:$preloaded$left"
     attempt "no memory" 3 failures memory -- 'pici: MPI_Allreduce: .*; MPI makes the calls of this communicator ' \
         'pici: rank 1: MPI_Allreduce: ' 'MPI_Allreduce 3 of 4 calls.* 1 off$'
@@ -533,6 +544,7 @@ log_path=$dir/report:stack_trace_format=#%n_%p_%F_%L_(%m)"
         preload="LD_PRELOAD=$preloaded"
         forced="$preload PICI_PMPI_STATS=1 PICI_PMPI_INTRA=1 PICI_PMPI_MIN_BYTES=1000"
         all="$forced PICI_PMPI_AFTER=0"
+        left="${flags:+ ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0}" # what a message may still come for
         for part in $SCENARIOS; do
             case $part in
             neighbors | wrong) $part ;;

@@ -359,6 +359,180 @@ static void persistent(void)
         free(all[i]);
 }
 
+/* ---- persistent requests that ranks start in different orders */
+
+struct one {
+    float *in, *out;
+    int casts, factor; /* a broadcast of out, or a sum; what the values are multiplied by */
+    MPI_Request request;
+};
+
+static struct one new_one(int casts, int factor, MPI_Comm comm)
+{
+    struct one one = {zeroed(N * sizeof(float)), zeroed(N * sizeof(float)), casts, factor, MPI_REQUEST_NULL};
+    if (casts)
+        MPI_Bcast_init(one.out, N, MPI_FLOAT, 0, comm, MPI_INFO_NULL, &one.request);
+    else
+        MPI_Allreduce_init(one.in, one.out, N, MPI_FLOAT, MPI_SUM, comm, MPI_INFO_NULL, &one.request);
+    return one;
+}
+
+static void free_one(struct one *one)
+{
+    MPI_Request_free(&one->request);
+    free(one->in);
+    free(one->out);
+}
+
+static void fill(struct one *one)
+{
+    for (int i = 0; i < N; i++) {
+        one->in[i] = (float)(value(rank, i) * one->factor);
+        one->out[i] = one->casts && !rank ? one->in[i] : -99;
+    }
+}
+
+static int is_right(const struct one *one)
+{
+    int wrong = 0;
+    for (int i = 0; i < N; i++)
+        wrong += one->out[i] != (float)((one->casts ? value(0, i) : reduced(MPI_SUM, value, ranks, i)) * one->factor);
+    return !wrong;
+}
+
+/* Odd ranks start the last one first. */
+static void run_all(struct one *one, int n, const char *what)
+{
+    for (int i = 0; i < n; i++)
+        fill(&one[i]);
+    for (int i = 0; i < n; i++)
+        MPI_Start(&one[rank % 2 ? n - 1 - i : i].request);
+    for (int i = 0; i < n; i++)
+        MPI_Wait(&one[i].request, MPI_STATUS_IGNORE);
+    for (int i = 0; i < n; i++)
+        check(is_right(&one[i]), what);
+}
+
+/* Even ranks start the request before other calls of the communicator, odd ones after them. */
+static void start_among(struct one *one, MPI_Comm comm)
+{
+    float in[2000], out[2000];
+    MPI_Request other;
+    int wrong = 0;
+    for (int i = 0; i < 2000; i++)
+        in[i] = (float)value(rank, i);
+    fill(one);
+    if (rank % 2 == 0)
+        MPI_Start(&one->request);
+    sum_on(comm, "a call that waits, and a start before or after it");
+    MPI_Iallreduce(in, out, 2000, MPI_FLOAT, MPI_SUM, comm, &other);
+    if (rank % 2)
+        MPI_Start(&one->request);
+    MPI_Wait(&other, MPI_STATUS_IGNORE);
+    MPI_Wait(&one->request, MPI_STATUS_IGNORE);
+    for (int i = 0; i < 2000; i++)
+        wrong += out[i] != (float)reduced(MPI_SUM, value, ranks, i);
+    check(!wrong, "a call that does not wait, and a start before or after it");
+    check(is_right(one), "a start before or after other calls");
+}
+
+static void orders(void)
+{
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    struct one one[4] = {new_one(0, 1, comm), new_one(0, 100, comm), new_one(1, 3, comm)};
+    for (int round = 0; round < 3; round++) {
+        run_all(one, 2, "two sums in different orders");
+        run_all(one + 1, 2, "a sum and a broadcast in different orders");
+        start_among(&one[round], comm);
+    }
+    /* Ranks free different requests. So the next one can use what neither had. */
+    const int odd = rank % 2;
+    free_one(&one[odd]);
+    one[3] = new_one(0, 5, comm);
+    run_all(one + 2, 2, "a sum, after ranks have freed different requests");
+    free_one(&one[!odd]);
+    one[0] = new_one(0, 7, comm);
+    one[1] = new_one(1, 8, comm);
+    run_all(one, 4, "requests in the place of others");
+    for (int i = 0; i < 4; i++)
+        free_one(&one[odd ? i : 3 - i]);
+    MPI_Comm_free(&comm);
+}
+
+/* More requests than pici's communicators, one after another, at once, and on communicators that are freed first. */
+static void limits(void)
+{
+    enum { MANY = 20 };
+    struct one one[MANY];
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    for (int i = 0; i < 2 * MANY; i++) {
+        one[0] = new_one(0, i + 1, comm);
+        run_all(one, 1, "a request after others");
+        free_one(&one[0]);
+    }
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < MANY; i++)
+            one[i] = new_one(0, i + 1, comm);
+        run_all(one, MANY, "many requests in different orders");
+        for (int i = 0; i < MANY; i++)
+            free_one(&one[rank % 2 ? MANY - 1 - i : i]);
+    }
+    MPI_Comm_free(&comm);
+    for (int i = 0; i < MANY; i++) {
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+        one[0] = new_one(0, 1, comm);
+        one[1] = new_one(1, 2, comm);
+        MPI_Comm_free(&comm);
+        run_all(one, 2, "requests of a communicator that is freed");
+        free_one(&one[rank % 2]);
+        free_one(&one[!(rank % 2)]);
+    }
+}
+
+/* With a communicator of pici's for each of these requests, and for none more. */
+static void hundreds(void)
+{
+    enum { HUNDREDS = 520 };
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    struct one *one = zeroed(HUNDREDS * sizeof *one);
+    for (int i = 0; i < HUNDREDS; i++)
+        one[i] = new_one(0, i % 100 + 1, comm);
+    free_one(&one[HUNDREDS - 2]);
+    one[HUNDREDS - 2] = new_one(0, 77, comm);
+    run_all(one + HUNDREDS - 3, 3, "the last of hundreds");
+    for (int i = 0; i < HUNDREDS; i++)
+        free_one(&one[i]);
+    free(one);
+    MPI_Comm_free(&comm);
+}
+
+/* A request that has failed, and others of its communicator. */
+static void failed(void)
+{
+    float in[4000] = {0}, out[4000];
+    MPI_Errhandler own;
+    MPI_Request request;
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_create_errhandler(handle, &own);
+    MPI_Comm_set_errhandler(comm, own);
+    struct one one[2] = {new_one(0, 1, comm)};
+    MPI_Allreduce_init(in, out, rank ? 2000 : 4000, MPI_FLOAT, MPI_SUM, comm, MPI_INFO_NULL, &request);
+    MPI_Start(&request);
+    check(MPI_Wait(&request, MPI_STATUS_IGNORE) != MPI_SUCCESS && handled == 1, "a request that fails");
+    MPI_Request_free(&request);
+    one[1] = new_one(0, 2, comm);
+    run_all(one, 2, "requests beside one that has failed");
+    sum_on(comm, "a call that waits, after a request that has failed");
+    free_one(&one[0]);
+    free_one(&one[1]);
+    MPI_Errhandler_free(&own);
+    MPI_Comm_free(&comm);
+}
+
 static void large(void)
 {
     float *in = zeroed(N * sizeof *in), *out = zeroed(N * sizeof *out);
@@ -389,6 +563,22 @@ static void large(void)
 {
     printf("skip: this MPI has no functions with MPI_Count\n");
 }
+
+static void orders(void)
+{
+}
+
+static void limits(void)
+{
+}
+
+static void hundreds(void)
+{
+}
+
+static void failed(void)
+{
+}
 #endif
 
 int main(int argc, char **argv)
@@ -396,7 +586,8 @@ int main(int argc, char **argv)
     static const struct scenario SCENARIO[] = {
         {"results", results}, {"many", many},       {"freed", freed},           {"progress", progress},
         {"errors", errors},   {"threads", threads}, {"persistent", persistent}, {"large", large},
-        {"single", results},  {NULL, NULL},
+        {"single", results},  {"orders", orders},   {"limits", limits},         {"hundreds", hundreds},
+        {"failed", failed},   {NULL, NULL},
     };
     return run_scenario(argc, argv, SCENARIO);
 }
