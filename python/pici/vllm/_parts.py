@@ -69,7 +69,7 @@ class Held:
     @classmethod
     def taken(cls, name: str, array: Any) -> Held:
         """A copy, unless the array is an OnGpu. A source may use the memory of one tensor for its next one. Copies took
-        0.1 to 0.25 s for each GiB, an eighth to a quarter of an update (Zen 3, 2 cores).
+        about 0.25 s for each GiB, and updates without them 1 s (Zen 3, 2 cores).
         """
         held = cls(name, array)
         return held if isinstance(array, OnGpu) else held.copy()
