@@ -7,6 +7,7 @@ import importlib
 import json
 import logging
 import os
+import shutil
 import sys
 import tempfile
 import threading
@@ -213,6 +214,20 @@ class Slime(unittest.TestCase):
                 (top / "host" / ".pici-weight_v000002").unlink()  # as of a pull that was killed
                 slime.pull(str(top / "host"), 2)
                 self.assertFalse(mark.exists())
+                for version, delta in ((3, "weight_v000002"), (4, "weight_v000003")):  # pruned ones
+                    shutil.rmtree(top / "deltas" / delta)
+                    more = top / "second" / f"weight_v{version:06d}"
+                    vllm_stubs.checkpoint(str(more), WEIGHTS[version - 2])
+                    slime.publish(args, str(more), [])
+                    slime.pull(str(top / "host"), version)
+                    for f in more.iterdir():
+                        self.assertEqual((top / "host" / more.name / f.name).read_bytes(), f.read_bytes())
+                shutil.rmtree(top / "deltas" / "weight_v000004")
+                slime.pull(str(top / "host"), 4)
+                (top / "host" / ".pici-weight_v000004").unlink()
+                with self.assertRaisesRegex(FileNotFoundError, "weight_v000004: no delta"):
+                    slime.pull(str(top / "host"), 4)
+                self.assertTrue((top / "host" / "weight_v000004").is_dir())
                 index = where / "model.safetensors.index.json"
                 index.write_text(json.dumps({"metadata": {"delta_encoding": "xor"}, "weight_map": {}}))
                 with self.assertRaisesRegex(ValueError, "is a delta of slime's own"):

@@ -67,7 +67,8 @@ def pull(source_dir: str, target_version: int) -> None:
     os.makedirs(source_dir, exist_ok=True)
     with _locked(source_dir):
         there = [int(m[1]) for m in map(_VERSION.fullmatch, os.listdir(source_dir)) if m]
-        mine = [v for v in there if v <= target_version and _note(source_dir, v) == _identity(deltas, v)]
+        notes = {v: _note(source_dir, v) for v in there if v <= target_version}
+        mine = [v for v, note in notes.items() if note and _identity(deltas, v) in (note, "")]  # "": it was pruned
         have = max(mine, default=0)
         if have == target_version:
             return
@@ -77,9 +78,13 @@ def pull(source_dir: str, target_version: int) -> None:
                 base = os.environ.get("PICI_BASE", "")
                 if not base:
                     raise ValueError("PICI_BASE is not set: the checkpoint that the training has begun with")
+            delta, identity = os.path.join(deltas, _name(version)), _identity(deltas, version)
+            if not identity:
+                raise FileNotFoundError(
+                    f"{delta}: no delta, and {source_dir} has no complete version from {version} on"
+                )
             if version in there:  # of an earlier run
                 _remove(source_dir, version)
-            delta, identity = os.path.join(deltas, _name(version)), _identity(deltas, version)
             apply_folders(base, delta, out=os.path.join(source_dir, _name(version)), threads=0)
             with open(_note_path(source_dir, version), "w", encoding="ascii") as f:
                 f.write(identity)
