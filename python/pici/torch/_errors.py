@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The rest of gradients that DistributedDataParallel hooks keep for later iterations, by parameter."""
 import math
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,10 +10,12 @@ from typing import Any, Optional
 
 import torch
 import torch.distributed as dist
+from torch.futures import Future
 
 from .. import _values
 from .._calls import Timeout
 from .._values import Values, ValuesLike
+from ..errors import BrokenError
 from . import _cuda
 from ._group import global_rank, resolved
 from ._hooks import Prepared, State, finite, flat, flat_length
@@ -154,6 +157,22 @@ class _Before:
                 error.zero_()
 
 
+class _Iteration:
+    """One that the hook has begun."""
+
+    def __init__(self) -> None:
+        self.before: list[_Before] = []
+        self.spoiled = False  # an average was not finite
+        self.counted = self.failed = False
+
+    def restore(self) -> None:
+        for before in [*self.before]:
+            before.restore()
+
+
+_counting = threading.Lock()  # ErrorState.iter
+
+
 class ErrorState(State):
     """A State that keeps the unsent rest of gradients. Its subclasses send less in different ways.
 
@@ -192,7 +211,7 @@ class ErrorState(State):
         self._bind(None, False)
         self._begin_iterations()
 
-    _unpickled = (*State._unpickled, "grad_scaler", "_model", "_gather", "_before", "_spoiled", "_ended", "_places")
+    _unpickled = (*State._unpickled, "grad_scaler", "_model", "_gather", "_iteration", "_ended", "_places")
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -377,11 +396,28 @@ class ErrorState(State):
 
     def _begin_iterations(self) -> None:
         self._ended = False  # an iteration has, so the hook has seen all parameters
-        self._spoiled = -1  # the last iteration with an average that was not finite
-        self._before: list[tuple[int, _Before]] = []
+        self._iteration = _Iteration()
 
-    def _hook(self, bucket: Any) -> Optional[Callable[[], Prepared]]:
-        """The preparation of a bucket's gradients; None: average them exactly. Counts the iterations."""
+    def _run(self, group: dist.ProcessGroup, bucket: Any) -> Future[torch.Tensor]:
+        prepare = self._hook(bucket)
+        future = self._average(group, bucket.buffer(), prepare)
+        if bucket.is_last():
+            self._ended = True
+            with _counting:
+                if not self._iteration.failed:
+                    self._iteration.counted = True
+                    self.iter += 1
+        return future
+
+    def _fail(self, iteration: _Iteration) -> None:
+        """Undo an iteration."""
+        iteration.restore()
+        with _counting:
+            self.iter -= iteration.counted
+            iteration.counted, iteration.failed = False, True
+
+    def _hook(self, bucket: Any) -> Callable[[], Prepared]:
+        """The preparation of a bucket's gradients."""
         parameters = bucket.parameters()
         if (
             max([kept.see(parameters) for kept in self._kept().values()])
@@ -395,16 +431,16 @@ class ErrorState(State):
             )
         if bucket.index() == 0:
             self._follow_scale()
+            self._iteration = _Iteration()
         if self._needed() and not self._ours(bucket.buffer()):
             raise _not_ours(self._needed(), bucket.buffer())
-        prepare = None
-        exactly = self.iter < self.start_iter
-        if (not exactly or self._changes_exact()) and self._ours(bucket.buffer()):
-            prepare = self._undone_unless_finite(bucket.buffer(), _pieces(bucket), exactly)
-        if bucket.is_last():
-            self.iter += 1
-            self._ended = True
-        return prepare
+        buffer, exactly = bucket.buffer(), self.iter < self.start_iter
+        if exactly and not self._changes_exact():
+            return self._with_undo(buffer, [], None, False)
+        pieces = _pieces(bucket) if self._ours(buffer) else []
+        prepare = self._preparation(pieces, exactly) if pieces else None
+        keeps = self.error_feedback and (buffer.device.type == "cpu" or _cuda.enabled())
+        return self._with_undo(buffer, pieces, prepare, keeps)
 
     def _changes_exact(self) -> bool:
         """Whether exactly averaged gradients are changed too."""
@@ -414,32 +450,38 @@ class ErrorState(State):
         """A feature that torch's own average lacks, so that tensors for torch are rejected; "": none."""
         return ""
 
-    def _undone_unless_finite(self, buffer: torch.Tensor, pieces: list[Piece], exactly: bool) -> Callable[[], Prepared]:
-        """The preparation of a bucket, with undo. If the average is not finite, the step is skipped on all ranks, and
-        the errors are restored. A GradScaler skips the step for all buckets of the iteration."""
-        prepare, iteration = self._preparation(pieces, exactly), self.iter
-        if not self.error_feedback:
-            return prepare
+    def _with_undo(
+        self, buffer: torch.Tensor, pieces: list[Piece], prepare: Optional[Callable[[], Prepared]], keeps: bool
+    ) -> Callable[[], Prepared]:
+        """The preparation of a bucket, with undo. If the call fails, the errors are restored, and the iteration does
+        not count. If keeps and the average is not finite, the step is skipped on all ranks, and the errors are
+        restored. A GradScaler skips the step for all buckets of the iteration, also those without a preparation."""
+        iteration, scaler = self._iteration, self.grad_scaler
 
         def prepared() -> Prepared:
-            self._before = [(i, kept) for i, kept in self._before if i == iteration]
-            before = _Before(self._kept().values(), pieces)
-            self._before.append((iteration, before))
-            prepared = prepare()
+            if iteration.failed:  # whose error the program may already handle
+                raise BrokenError("the call of another bucket failed")
+            before = _Before(self._kept().values(), pieces if keeps else [])
+            iteration.before.append(before)
+            try:
+                own = prepare() if prepare else Prepared()
+            except BaseException:
+                self._fail(iteration)
+                raise
 
             def finish() -> None:
-                if prepared.finish:
-                    prepared.finish()
-                if self._spoiled == iteration and self.grad_scaler is not None:
-                    before.restore()
-                elif not finite(flat(buffer)):
-                    self._spoiled = iteration
-                    for _, kept in self._before:
-                        kept.restore()
-                if self.grad_scaler is None:
-                    self._before.clear()
+                if own.finish:
+                    own.finish()
+                if keeps and (pieces or scaler is not None):
+                    if iteration.spoiled and scaler is not None:
+                        before.restore()
+                    elif not _finite(buffer):
+                        iteration.spoiled = True
+                        iteration.restore()
+                if scaler is None:
+                    iteration.before.clear()
 
-            return prepared._replace(finish=finish)
+            return own._replace(finish=finish, undo=lambda: self._fail(iteration))
 
         return prepared
 
@@ -527,6 +569,13 @@ def _pieces(bucket: Any) -> list[Piece]:
     complex numbers, with two elements for each, wrongly."""
     buffer, parameters = flat(bucket.buffer()), bucket.parameters()
     return list(zip(parameters, buffer.split([flat_length(p) for p in parameters])))
+
+
+def _finite(buffer: torch.Tensor) -> bool:
+    """Whether all elements of a bucket are finite."""
+    if buffer.layout is torch.sparse_coo:
+        buffer = buffer._values()
+    return buffer.layout is not torch.strided or finite(flat(buffer.contiguous()))
 
 
 def any_of(x: torch.Tensor) -> bool:

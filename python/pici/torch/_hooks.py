@@ -44,6 +44,7 @@ class Prepared(NamedTuple):
     selected: Optional[Selected] = None  #: the elements that a selection left
     values: Optional[Values] = None  #: the codec of messages
     finish: Optional[Callable[[], None]] = None  #: called after the average, if there is one
+    undo: Optional[Callable[[], None]] = None  #: called if the call fails
 
 
 def finite(x: torch.Tensor) -> bool:
@@ -138,10 +139,15 @@ class State:
         """The settings that _ours() depends on, besides the bucket."""
         return f"min_bytes={self.min_bytes} and PICI_TORCH_CUDA={int(_cuda.enabled())}"
 
+    def _run(self, group: dist.ProcessGroup, bucket: Any) -> Future[torch.Tensor]:
+        """Average a bucket, as the state's hook."""
+        return self._average(group, bucket.buffer())
+
     def _average(
         self, group: dist.ProcessGroup, buffer: torch.Tensor, prepare: Optional[Callable[[], Prepared]] = None
     ) -> Future[torch.Tensor]:
-        """Average a bucket among the ranks, in place. prepare: called first, in the communicator's thread."""
+        """Average a bucket among the ranks, in place. prepare: called first, in the communicator's thread,
+        or in this one if torch averages."""
         if group not in self._agreed:
             agree(group, self._choices)
             self._agreed.add(group)
@@ -149,7 +155,7 @@ class State:
         if not sparse and not self._ours(buffer):
             if buffer.device.type == "cuda" and not _cuda.enabled():
                 _warn_of_cuda(dist.get_backend(group))
-            return averaged_by_torch(group, buffer)
+            return averaged_by_torch(group, buffer, prepare() if prepare else Prepared())
         on_gpu = buffer.device.type == "cuda"
         c = _cuda.communicator(group, buffer.device) if on_gpu else communicator(group)
         op: Op = "avg"
@@ -160,8 +166,10 @@ class State:
         options: dict[str, Any] = {"timeout": c.timeout if self.timeout is None else self.timeout, **self.opts}
 
         def call(comm: Comm) -> torch.Tensor:
+            prepared = Prepared()
             try:
-                prepared = prepare() if prepare else Prepared()
+                if prepare:
+                    prepared = prepare()
                 if prepared.values is not None:
                     options["values"] = prepared.values
                 if sparse:
@@ -171,6 +179,8 @@ class State:
                 if prepared.finish:
                     prepared.finish()
             except BaseException:
+                if prepared.undo:
+                    prepared.undo()
                 comm.close()  # or the other ranks would wait for this one
                 raise
             last = comm.stats
@@ -185,18 +195,27 @@ class State:
         return native(future)
 
 
-def averaged_by_torch(group: dist.ProcessGroup, buffer: torch.Tensor) -> Future[torch.Tensor]:
+def averaged_by_torch(
+    group: dist.ProcessGroup, buffer: torch.Tensor, prepared: Prepared = Prepared()
+) -> Future[torch.Tensor]:
     """Average with the group's own all-reduce, as torch's allreduce_hook."""
+
+    def first(future: Future[Any]) -> torch.Tensor:
+        try:
+            value = future.value()
+        except BaseException:
+            if prepared.undo:
+                prepared.undo()
+            raise
+        if prepared.finish:
+            prepared.finish()
+        average: torch.Tensor = value[0] if isinstance(value, (list, tuple)) else value
+        return average
+
     buffer.div_(dist.get_world_size(group))
     work = dist.all_reduce(buffer, group=group, async_op=True)
-    future: Future[torch.Tensor] = work.get_future().then(_first)
+    future: Future[torch.Tensor] = work.get_future().then(first)
     return future
-
-
-def _first(future: Future[Any]) -> torch.Tensor:
-    value = future.value()
-    first: torch.Tensor = value[0] if isinstance(value, (list, tuple)) else value
-    return first
 
 
 _warned = False

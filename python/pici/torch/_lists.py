@@ -101,8 +101,7 @@ def all_reduce(
     buckets: list[_Bucket] = []
     for which, chosen in enumerate(kinds.values()):
         bucket = _Bucket([tensors[i] for i in chosen], [places[i] for i in chosen], which, which + 1 == len(kinds))
-        prepare = state._hook(bucket) if isinstance(state, ErrorState) else None
-        futures.append(state._average(group, bucket.buffer(), prepare))
+        futures.append(state._run(group, bucket))
         buckets.append(bucket)
 
     def deliver(_: Any) -> Any:

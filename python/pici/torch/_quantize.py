@@ -75,5 +75,4 @@ def quantize_hook(state: QuantizeState, bucket: dist.GradBucket) -> Future[torch
     while backward() computes further gradients. backward() raises errors, on all ranks."""
     if not isinstance(state, QuantizeState):
         raise TypeError(f"quantize_hook needs a pici.torch.QuantizeState, not {type(state).__name__}")
-    prepare = state._hook(bucket)
-    return state._average(resolved(state.process_group), bucket.buffer(), prepare)
+    return state._run(resolved(state.process_group), bucket)

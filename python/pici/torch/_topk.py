@@ -64,8 +64,9 @@ class TopKState(ErrorState):
 
     The state keeps errors by parameter, so buckets may be rebuilt. A parameter whose gradient on this rank is all zeros
     sends nothing and keeps its error: if no rank used it, DDP would drop the message. A gradient that is not finite is
-    sent unchanged; if an average is not finite, the errors of its bucket do not change. You can pickle a state, without
-    the process group and the grad_scaler; a pickle identifies parameters by their order instead of their names.
+    sent unchanged; if an average is not finite, the errors of its bucket do not change. Nor do they if its call fails,
+    and the iteration then does not count. You can pickle a state, without the process group and the grad_scaler; a
+    pickle identifies parameters by their order instead of their names.
 
     In CUDA tensors torch.topk selects, and may keep any of equal magnitudes; in host memory, the first are kept.
     """
@@ -275,5 +276,4 @@ def topk_hook(state: TopKState, bucket: dist.GradBucket) -> Future[torch.Tensor]
     computes further gradients. backward() raises errors, on all ranks."""
     if not isinstance(state, TopKState):
         raise TypeError(f"topk_hook needs a pici.torch.TopKState, not {type(state).__name__}")
-    prepare = state._hook(bucket)
-    return state._average(resolved(state.process_group), bucket.buffer(), prepare)
+    return state._run(resolved(state.process_group), bucket)

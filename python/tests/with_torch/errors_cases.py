@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What test_errors.py runs on each rank: gradients that are not finite, loss scales, checkpoints of what is kept."""
 import io
+import os
 import pickle
 import warnings
 
@@ -137,6 +138,108 @@ def with_grad_scaler(rank, size):
         made.append(steps)
     assert 0 < made[0] < 20, made
     assert all(made[0] - 2 <= steps for steps in made), made
+
+
+class Sparse(nn.Module):
+    """Rows of a table beside a dense weight, with gradients that follow from x."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.dense = nn.Embedding(100, 8, sparse=True), nn.Parameter(torch.zeros(3000))
+
+    def forward(self, x, rows, factor):
+        return self.dense @ x + (factor * self.table(rows)).sum()
+
+
+def skipped_by_sparse(rank, size):
+    """A sparse bucket that is not finite undoes the dense ones, which are."""
+    begin()
+    for state, hook in states(grad_scaler=Scaler(1.0)):
+        if getattr(state, "momentum", 0):
+            continue  # which takes no sparse gradients
+        ddp = DistributedDataParallel(Sparse())
+        ddp.register_comm_hook(state, hook)
+        for step, factor in enumerate([1.0, 1.0, float("inf"), 1.0]):
+            ddp.zero_grad()
+            before = kept_by(state, ddp)
+            ddp(normal(rank, (3000,), step=step)[0], torch.tensor([rank, 5]), factor).backward()
+            assert torch.equal(kept_by(state, ddp)["dense"], before["dense"]) == (step == 2), step
+            assert torch.isfinite(ddp.module.dense.grad).all()
+
+
+def skipped_by_torchs(rank, size):
+    """The same for a bucket that torch averages, before or after the others."""
+    begin()
+    for dtypes in ((torch.float32, torch.float64), (torch.float64, torch.float32)):
+        for state, _ in states(grad_scaler=Scaler(1.0)):
+            if getattr(state, "momentum", 0):
+                continue
+            own = state._ours
+            state._ours = lambda x: x.dtype is torch.float32 and own(x)
+            for step in range(4):
+                xs = [x.to(d) for x, d in zip(normal(rank, (3000,), (2000,), step=step), dtypes)]
+                if step == 2 and rank == 1:
+                    xs[dtypes.index(torch.float64)][7] = float("nan")
+                which = str(dtypes.index(torch.float32))
+                before = kept_by(state, xs)[which]
+                pici.torch.all_reduce(xs, state=state)
+                assert torch.equal(kept_by(state, xs)[which], before) == (step == 2), (state, step)
+
+
+def failed(function, *args, **options):
+    try:
+        function(*args, **options)
+    except (RuntimeError, MemoryError, pici.Error) as e:
+        return str(e)
+    raise AssertionError("no error")
+
+
+def undone(rank, size):
+    """A call that fails changes neither errors nor the iteration: other ranks make the same one again."""
+    begin()
+    shapes = [(60, 70), (300,), (2000,)]
+    lists = lambda step: normal(rank, *shapes[:2], step=step) + normal(rank, shapes[2], step=step, dtype=torch.float64)
+    made = [state for state, _ in states()] + [pici.torch.TopKState(min_numel=0, start_iter=2)]
+    made += [pici.torch.QuantizeState(bits=4, start_iter=3), pici.torch.TopKState(start_iter=0, error_feedback=False)]
+    made += [state for state, _ in states(grad_scaler=Scaler(1.0))]
+    group = dist.new_group()
+    for state in made:
+        for step in range(2):
+            pici.torch.all_reduce(lists(step), group, state=state)
+    before = [kept_by(state, lists(0)) for state in made]
+    if rank == size - 1:
+        os._exit(0)
+    for state in 2 * made:
+        failed(pici.torch.all_reduce, lists(2), group, state=state)
+    assert [state.iter for state in made] == len(made) * [2]
+    for state, wanted in zip(made, before):
+        same(kept_by(state, lists(0)).values(), wanted.values())
+    fewer = dist.new_group(list(range(size - 1)), use_local_synchronization=True)
+    for state, wanted in zip(made, before):
+        pici.torch.all_reduce(lists(2), fewer, state=state)
+        assert state.iter == 3
+
+
+def undone_by_hook(rank, size):
+    """Of DDP, with several buckets, where the preparation of one raises."""
+    begin()
+    small_buckets()
+    for state, hook in states(grad_scaler=Scaler(1.0)):
+        state.process_group, ddp = dist.new_group(), None
+        for step in range(3):
+            _, ddp = averaged(hook, state, normal(rank, *SHAPES, step=step), ddp, bucket_cap_mb=0.001)
+        before, rounded, calls = kept_by(state, ddp), state._rounded, []
+
+        def raises_at_second(*args):
+            calls.append(1)
+            if len(calls) == 2:
+                raise MemoryError("no memory for the selection")
+            return rounded(*args)
+
+        state._rounded = raises_at_second
+        assert "no memory for the selection" in failed(averaged, hook, state, normal(rank, *SHAPES, step=3), ddp)
+        assert state.iter == 3 and len(calls) == 2
+        same(kept_by(state, ddp).values(), before.values())
 
 
 def complex_pieces(rank, size):

@@ -25,6 +25,8 @@ class NotFinite(unittest.TestCase):
 
     def test_skipped_steps(self):
         ranks.run(2, cases.skipped_everywhere)
+        ranks.run(2, cases.skipped_by_sparse)
+        ranks.run(2, cases.skipped_by_torchs)
 
     @unittest.skipUnless(HAS_AMP, f"a GradScaler of CPU tensors: torch {torch.__version__} has none")
     def test_grad_scaler(self):
@@ -32,6 +34,18 @@ class NotFinite(unittest.TestCase):
 
     def test_scale_changes(self):
         ranks.run(2, cases.follows_scale)
+
+
+class Failures(unittest.TestCase):
+    @unittest.skipIf(torch.__version__.startswith("1."), f"groups of a part: torch {torch.__version__} is older than 2")
+    def test_undone(self):
+        ends = ranks.ended(3, cases.undone)
+        self.assertIn("died", ends[2].error)
+        for end in ends[:2]:
+            self.assertFalse(end.error, end.trace)
+
+    def test_undone_by_hook(self):
+        ranks.run(2, cases.undone_by_hook)
 
 
 class Parameters(unittest.TestCase):
