@@ -94,7 +94,10 @@ class _Fragment:
 
     def __init__(self, names: list[str], parameters: list[torch.Tensor], state: State, offset: int) -> None:
         self.names, self.parameters, self.state, self.offset = names, parameters, state, offset
-        self.weights = [p.detach().float().clone(memory_format=torch.contiguous_format) for p in parameters]
+        wide = [torch.float64 if p.dtype == torch.float64 else torch.float32 for p in parameters]
+        self.weights = [
+            p.detach().to(dtype).clone(memory_format=torch.contiguous_format) for p, dtype in zip(parameters, wide)
+        ]
         self.velocities = [torch.zeros_like(w) for w in self.weights]
         self.flight: Any = None  # a future of averages
         self.due = 0  # the inner step after which they are applied
@@ -244,7 +247,8 @@ class Outer:
     def _begin(self, fragment: _Fragment) -> None:
         """Start to average the changes since the last outer step."""
         # the model continued from weights rounded to its dtype: that rounding is not a change
-        changes = [w.to(p.dtype).float() - p.detach().float() for w, p in zip(fragment.weights, fragment.parameters)]
+        both = zip(fragment.weights, fragment.parameters)
+        changes = [w.to(p.dtype).to(w.dtype) - p.detach().to(w.dtype) for w, p in both]
         if isinstance(fragment.state, _VisibleState):
             places = fragment.state.places_of(changes)
             fragment.state.weights = {id(place): w for place, w in zip(places, fragment.weights)}
@@ -271,14 +275,15 @@ class Outer:
         """Continue the model with the weights of the last outer step, and the fraction mix of its own."""
         for parameter, weight in zip(fragment.parameters, fragment.weights):
             own = parameter.detach()
-            own.copy_(weight if mix == 0 else mix * own.float() + (1 - mix) * weight)
+            own.copy_(weight if mix == 0 else mix * own.to(weight.dtype) + (1 - mix) * weight)
 
     # ---- ranks that come and go
 
     def regroup(self, group: Optional[dist.ProcessGroup] = None, source: int = 0) -> None:
         """Continue among the ranks of another group. All of its ranks, old and new, call this after an outer step. All
-        get the weights, the momentum and the number of steps of rank `source`, an old rank. Each old rank keeps its
-        unsent changes; a new one begins without.
+        get the outer weights, the momentum and the number of steps of rank `source`, an old rank. Each old rank keeps
+        its unsent changes, and what it has trained since the last outer step, unless it had other weights then; a new
+        one begins without.
 
         A new rank makes its Outer in a group with only itself: Outer() broadcasts weights in its group, and old ranks
         do not make one. The model is in host memory.
@@ -297,15 +302,17 @@ class Outer:
             if fragment.flight is not None:
                 self._apply(fragment)
         with comm(group) as among:
-            count = torch.tensor([self.steps])
-            among.broadcast(count, source)
+            counts = torch.tensor([self.steps] + [fragment.begun for fragment in self._fragments])
+            among.broadcast(counts, source)
+            before = [[w.clone() for w in fragment.weights] for fragment in self._fragments]
             for fragment in self._fragments:
                 for x in [*fragment.weights, *fragment.velocities]:
                     among.broadcast(x, source)
-        self._group, self.steps = group, int(count)
-        for fragment in self._fragments:
-            fragment.state.process_group, fragment.begun = group, self.steps
-            self._go_on(fragment, 0.0)
+        self._group, self.steps, *begun = group, *counts.tolist()
+        for fragment, weights, step in zip(self._fragments, before, begun):
+            fragment.state.process_group, fragment.begun = group, step
+            if not all(torch.equal(own, of_source) for own, of_source in zip(weights, fragment.weights)):
+                self._go_on(fragment, 0.0)
 
     # ---- checkpoints
 

@@ -221,6 +221,61 @@ def come_and_go(rank, size):
     assert everywhere(model)
 
 
+def regroups_between(rank, size):
+    """An old rank keeps what it has trained since the last outer step of each fragment; a new one has only weights."""
+    begin()
+    model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
+    old, every = dist.new_group([0, 1]), dist.new_group([0, 1, 2])
+    alone = dist.new_group([2], use_local_synchronization=True) if rank == 2 else None
+    outer = pici.torch.Outer(model, 10, old if rank < 2 else alone, fragments=2, lr=1.0, momentum=0.0)
+    first = [p.detach().clone() for p in model.parameters()]
+
+    def train_by(change, steps):
+        for _ in range(steps):
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.add_(change)
+            outer.step()
+
+    def moved():
+        return [round((p - w).mean().item(), 4) for p, w in zip(model.parameters(), first)]
+
+    if rank < 2:
+        train_by(1.0, 5)  # the second fragment has had its outer step
+        train_by(1.0, 2)
+        assert moved() == [7.0, 7.0]
+    outer.regroup(every)
+    if rank == 2:
+        first = [w.clone() for w in outer._fragments[0].weights + outer._fragments[1].weights]
+    assert outer.steps == 7 and moved() == ([7.0, 7.0] if rank < 2 else [0.0, 0.0])
+    train_by(0.0, 3)
+    assert moved()[0] == round(14 / 3, 4)
+    outer.finish()
+    assert everywhere(model) and moved()[1] == round(5 * (rank < 2) + 4 / 3, 4)
+
+
+def in_float64(rank, size):
+    """A model of float64 has changes that float32 does not show, also beside parameters of float32."""
+    begin()
+    for method in METHODS:
+        model = nn.Sequential(nn.Linear(100, 50).double(), nn.Linear(50, 60))
+        options = {} if method == "visible" else {"lr": 1.0, "momentum": 0.0}
+        outer = pici.torch.Outer(model, 1, method=method, **options)
+        before = model[0].weight.detach().clone()
+        for _ in range(2):
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.add_(2.0**-40 if p.dtype == torch.float64 else 2.0**-20)
+            outer.step()
+            assert everywhere(model), method
+        moved = (model[0].weight.detach() - before).double()
+        if method == "dense":
+            assert torch.allclose(moved, torch.full_like(moved, 2.0**-39), rtol=1e-3)
+        elif method != "visible":
+            assert 0 < moved.abs().max() < 2.0**-38, (method, moved.abs().max())
+        assert all(w.dtype == p.dtype for f in outer._fragments for w, p in zip(f.weights, f.parameters))
+
+
 def not_finite(rank, size):
     """A rank whose weights are no numbers gets good ones again."""
     begin()

@@ -34,6 +34,12 @@ class Outer(unittest.TestCase):
     def test_ranks_come_and_go(self):
         ranks.run(3, cases.come_and_go)
 
+    def test_regroups_between_outer_steps(self):
+        ranks.run(3, cases.regroups_between)
+
+    def test_in_float64(self):
+        ranks.run(2, cases.in_float64)
+
     def test_not_finite(self):
         ranks.run(2, cases.not_finite)
 
