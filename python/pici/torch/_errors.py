@@ -398,9 +398,9 @@ class ErrorState(State):
         self._ended = False  # an iteration has, so the hook has seen all parameters
         self._iteration = _Iteration()
 
-    def _run(self, group: dist.ProcessGroup, bucket: Any) -> Future[torch.Tensor]:
+    def _run(self, group: dist.ProcessGroup, bucket: Any, raw: bool = False) -> Future[torch.Tensor]:
         prepare = self._hook(bucket)
-        future = self._average(group, bucket.buffer(), prepare)
+        future = self._average(group, bucket.buffer(), prepare, raw)
         if bucket.is_last():
             self._ended = True
             with _counting:
@@ -408,6 +408,18 @@ class ErrorState(State):
                     self._iteration.counted = True
                     self.iter += 1
         return future
+
+    def _check_codec(self, x: torch.Tensor) -> None:
+        """TypeError: the codec does not take x. The same on all ranks, before one calls."""
+        if self.values is None or not self._ours(x):
+            return
+        dtype = flat(x[:0] if x.dim() else x).dtype
+        cast = self.values.cast or {torch.float32: "bf16", torch.float64: "f32"}.get(dtype)
+        takes = {torch.float32: ("bf16", "f16"), torch.float64: ("f32",)}
+        codec = self.values.codec
+        if codec in ("cast", "zfp") and (dtype not in takes or (codec == "cast" and cast not in takes[dtype])):
+            how = f' to "{cast}"' if codec == "cast" and cast else ""
+            raise TypeError(f'the codec "{codec}"{how} does not take {dtype}')
 
     def _fail(self, iteration: _Iteration) -> None:
         """Undo an iteration."""
@@ -434,6 +446,7 @@ class ErrorState(State):
             self._iteration = _Iteration()
         if self._needed() and not self._ours(bucket.buffer()):
             raise _not_ours(self._needed(), bucket.buffer())
+        self._check_codec(bucket.buffer())
         buffer, exactly = bucket.buffer(), self.iter < self.start_iter
         if exactly and not self._changes_exact():
             return self._with_undo(buffer, [], None, False)

@@ -139,15 +139,19 @@ class State:
         """The settings that _ours() depends on, besides the bucket."""
         return f"min_bytes={self.min_bytes} and PICI_TORCH_CUDA={int(_cuda.enabled())}"
 
-    def _run(self, group: dist.ProcessGroup, bucket: Any) -> Future[torch.Tensor]:
+    def _run(self, group: dist.ProcessGroup, bucket: Any, raw: bool = False) -> Future[torch.Tensor]:
         """Average a bucket, as the state's hook."""
-        return self._average(group, bucket.buffer())
+        return self._average(group, bucket.buffer(), raw=raw)
 
     def _average(
-        self, group: dist.ProcessGroup, buffer: torch.Tensor, prepare: Optional[Callable[[], Prepared]] = None
+        self,
+        group: dist.ProcessGroup,
+        buffer: torch.Tensor,
+        prepare: Optional[Callable[[], Prepared]] = None,
+        raw: bool = False,
     ) -> Future[torch.Tensor]:
         """Average a bucket among the ranks, in place. prepare: called first, in the communicator's thread,
-        or in this one if torch averages."""
+        or in this one if torch averages. raw: the future need not be native()."""
         if group not in self._agreed:
             agree(group, self._choices)
             self._agreed.add(group)
@@ -192,7 +196,7 @@ class State:
             return buffer
 
         future, _ = profiled(self.hook, lambda: _cuda.submit(c, call, buffer) if on_gpu else c.submit(call))
-        return native(future)
+        return future if raw else native(future)
 
 
 def averaged_by_torch(

@@ -92,6 +92,8 @@ def all_reduce(
             )
         if x.dtype not in AVERAGED:
             raise TypeError(f"a tensor of the list is {x.dtype}, which cannot be averaged")
+        if isinstance(state, ErrorState):
+            state._check_codec(x)
     group = resolved(state.process_group if group is None else group)
     places = state.places_of(tensors) if isinstance(state, ErrorState) else tensors
     kinds: dict[Any, list[int]] = {}
@@ -101,7 +103,7 @@ def all_reduce(
     buckets: list[_Bucket] = []
     for which, chosen in enumerate(kinds.values()):
         bucket = _Bucket([tensors[i] for i in chosen], [places[i] for i in chosen], which, which + 1 == len(kinds))
-        futures.append(state._run(group, bucket))
+        futures.append(state._run(group, bucket, raw=not async_op))
         buckets.append(bucket)
 
     def deliver(_: Any) -> Any:
@@ -110,5 +112,8 @@ def all_reduce(
             bucket.deliver()
         return tensors
 
-    ended: Any = torch.futures.collect_all(futures).then(deliver)
-    return ended if async_op else ended.wait()
+    ended: Any = torch.futures.collect_all(futures)
+    if async_op:
+        return ended.then(deliver)
+    ended.wait()
+    return deliver(None)  # which raises the errors themselves; then() makes them RuntimeErrors

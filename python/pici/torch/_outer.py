@@ -308,8 +308,8 @@ class Outer:
             for fragment in self._fragments:
                 for x in [*fragment.weights, *fragment.velocities]:
                     among.broadcast(x, source)
-        self._group, self.steps, *begun = group, *counts.tolist()
-        for fragment, weights, step in zip(self._fragments, before, begun):
+        self._group, self.steps = group, int(counts[0])
+        for fragment, weights, step in zip(self._fragments, before, counts[1:].tolist()):
             fragment.state.process_group, fragment.begun = group, step
             if not all(torch.equal(own, of_source) for own, of_source in zip(weights, fragment.weights)):
                 self._go_on(fragment, 0.0)

@@ -136,6 +136,13 @@ def all_reduce_sparse(
     word = OPS.get(op)
     if word is None:
         raise ValueError(f"op={op}: pass SUM, AVG, MIN or MAX")
+    # before the call, which would break the group
+    if tensor.dtype is torch.bool and word in ("sum", "avg"):
+        raise TypeError(f"bool is not added, for op={op}: pass MAX (or), MIN (and)")
+    if tensor.is_complex() and word in ("min", "max"):
+        raise TypeError(f"complex numbers have no order, for op={op}: pass SUM or AVG")
+    if tensor.dtype not in DTYPES | {torch.bool, torch.complex64, torch.complex128}:
+        raise TypeError(f"all_reduce_sparse does not take {tensor.dtype}")
     c = communicator(group)
 
     def call(comm: Comm) -> torch.Tensor:

@@ -3,6 +3,7 @@
 import io
 import os
 import pickle
+import types
 import warnings
 
 import torch
@@ -218,6 +219,44 @@ def undone(rank, size):
     for state, wanted in zip(made, before):
         pici.torch.all_reduce(lists(2), fewer, state=state)
         assert state.iter == 3
+
+
+def refuses_codecs(rank, size):
+    """A codec that does not take a dtype is refused before a call, so the group stays whole."""
+    begin()
+    state = pici.torch.QuantizeState(values={"codec": "cast"}, start_iter=0)
+    whole, double = torch.ones(2000), torch.ones(2000, dtype=torch.float64)
+    for dtype in (torch.bfloat16, torch.float16):
+        xs = [whole, whole.to(dtype)]
+        raises(TypeError, f"does not take {dtype}", lambda: pici.torch.all_reduce(xs, state=state))
+    state._places = []
+    for values, x, word in (
+        ({"codec": "cast", "cast": "f16"}, double, 'to "f16"'),
+        ({"codec": "cast", "cast": "f32"}, whole, 'to "f32"'),
+        ({"codec": "zfp", "rate": 8}, whole.bfloat16(), '"zfp"'),
+    ):
+        other = pici.torch.QuantizeState(values=values, start_iter=0)
+        raises(TypeError, word, lambda: pici.torch.all_reduce([x], state=other))
+    assert state.iter == 0
+    for values in ({"codec": "cast"}, {"codec": "qsgd", "bits": 8}):
+        for x in (whole, double):
+            other = pici.torch.QuantizeState(values=values, start_iter=0)
+            same(pici.torch.all_reduce([x.clone()], state=other), [x])
+    bucket = types.SimpleNamespace(parameters=lambda: [whole], index=lambda: 0, buffer=lambda: whole.bfloat16())
+    raises(TypeError, "does not take torch.bfloat16", pici.torch.quantize_hook, state, bucket)
+    same(pici.torch.all_reduce([whole], state=state), [whole])
+
+
+def all_later_ones_break(rank, size):
+    """A list call raises the error itself."""
+    begin()
+    pici.torch.all_reduce([torch.ones(10)])
+    if rank == size - 1:
+        os._exit(0)
+    raises(pici.PeerError, "", lambda: pici.torch.all_reduce([torch.ones(10)]))
+    for xs in ([torch.ones(10)], [torch.ones(10), torch.ones(10).double()]):
+        raises(pici.BrokenError, "", lambda: pici.torch.all_reduce(xs))
+        raises(RuntimeError, "BrokenError", lambda: pici.torch.all_reduce(xs, async_op=True).wait())
 
 
 def undone_by_hook(rank, size):

@@ -22,6 +22,26 @@ def rows(rank, shape, k=1, nnz=20, dtype=torch.float32, whole=True):
     return torch.sparse_coo_tensor(indices, values.to(dtype), shape, check_invariants=True)
 
 
+def refuses_dtypes(rank, size):
+    """Before a call, so the group stays whole."""
+    begin("gloo")
+    x = rows(0, (40, 3))
+    for dtype, op, words in (
+        (torch.bool, dist.ReduceOp.SUM, "bool is not added"),
+        (torch.bool, dist.ReduceOp.AVG, "bool is not added"),
+        (torch.complex64, dist.ReduceOp.MAX, "have no order"),
+        (torch.complex32, dist.ReduceOp.SUM, "does not take torch.complex32"),
+    ):
+        odd = torch.sparse_coo_tensor(x._indices(), torch.ones(x._values().shape).to(dtype), x.shape)
+        try:
+            pici.torch.all_reduce_sparse(odd, op=op)
+        except TypeError as e:
+            assert words in str(e), e
+        else:
+            raise AssertionError(dtype)
+    same(pici.torch.all_reduce_sparse(x.clone()).to_dense(), size * x.to_dense())
+
+
 def operations(rank, size):
     """Of every kind, beside the dense tensors of all ranks."""
     begin()

@@ -44,6 +44,14 @@ class Failures(unittest.TestCase):
         for end in ends[:2]:
             self.assertFalse(end.error, end.trace)
 
+    def test_codecs(self):
+        ranks.run(2, cases.refuses_codecs)
+
+    def test_later_calls(self):
+        ends = ranks.ended(3, cases.all_later_ones_break)
+        for end in ends[:2]:
+            self.assertFalse(end.error, end.trace)
+
     def test_undone_by_hook(self):
         ranks.run(2, cases.undone_by_hook)
 

@@ -49,6 +49,9 @@ class WithGloo(unittest.TestCase):
         for size in (2, 3):
             ranks.run(size, cases.equals_gloo)
 
+    def test_refused(self):
+        ranks.run(2, cases.refuses_dtypes)
+
     def test_in_rank_order(self):
         for size in (2, 3, 5):
             ranks.run(size, cases.in_rank_order)
