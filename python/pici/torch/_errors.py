@@ -279,7 +279,7 @@ class ErrorState(State):
 
         The keys of errors have the rank's number, so that torch.distributed.checkpoint keeps the errors of each
         rank."""
-        if any(kept.unpickled() for kept in self._kept().values()):
+        if not self._ended and any(kept.unpickled() for kept in self._kept().values()):
             raise RuntimeError(
                 "errors of a pickle can be saved after an iteration only: the hook finds their parameters then"
             )

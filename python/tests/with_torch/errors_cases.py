@@ -490,6 +490,19 @@ def pickled_after_load(rank, size):
     same(found.values(), wanted.values())
 
 
+def pickled_with_fewer(rank, size):
+    """Errors of a pickle whose parameters the model has no more do not keep the others from being saved."""
+    begin()
+    state = pici.torch.TopKState(density=0.1, start_iter=0, min_numel=0)
+    tensors = normal(rank, (40,), (30,))
+    pici.torch.all_reduce([x.clone() for x in tensors], state=state)
+    other = pickle.loads(pickle.dumps(state))
+    left = [tensors[0].clone()]
+    raises(RuntimeError, "after an iteration only", other.state_dict, left)
+    pici.torch.all_reduce(left, state=other)
+    assert len(other.state_dict(left)["errors"]) == 1
+
+
 def loaded_for_another(rank, size):
     """A state that a new model takes over counts its parameters from 0 again."""
     begin()

@@ -115,6 +115,9 @@ class Checkpoints(unittest.TestCase):
     def test_pickled_after_load(self):
         ranks.run(2, cases.pickled_after_load)
 
+    def test_pickled_with_fewer(self):
+        ranks.run(2, cases.pickled_with_fewer)
+
     def test_loaded_for_another_model(self):
         ranks.run(2, cases.loaded_for_another)
 
