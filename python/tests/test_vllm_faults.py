@@ -202,7 +202,7 @@ class Wire(test_vllm.SocketCase):
                     s.close()
 
     def test_silent_trainer(self):
-        """Who waits in vain hears of the time, and not of another token."""
+        """Who waits without success hears of the time, and not of another token."""
         with socket.create_server(("127.0.0.1", 0)) as listener:
             address = _wire.parsed(f"tcp://127.0.0.1:{listener.getsockname()[1]}")
             for sent in (b"", _wire.MAGIC + bytes(_wire.NONCE)):

@@ -71,7 +71,8 @@ END
 python3 packets.py "$tool" compress nofile.npy cut.npy a.npy >"$out"
 [ "$(wc -l <"$out")" = 3 ] && pass || fail "three messages, not each in one piece: $(cat "$out")"
 python3 packets.py "$tool" compress --force --verbose a.npy >"$out"
-[ "$(grep -c "^b'.*.n'\$" "$out")" = "$(wc -l <"$out")" ] && pass || fail "results, not each in one piece: $(cat "$out")"
+[ "$(grep -c "^b'.*.n'\$" "$out")" = "$(wc -l <"$out")" ] && pass ||
+    fail "results, not each in one piece: $(cat "$out")"
 
 # ---- questions
 question='already exists; overwrite it\? \[y/N\] '
