@@ -201,7 +201,7 @@ static int view_rows(struct reading *reading, struct item *item)
  * element agree up to a dimension; the dimensions after the next one take all indices. */
 static void narrow(struct pici_view *view, uint64_t first, uint64_t last)
 {
-    uint64_t low = view->offset, high = view->offset, row = view->count;
+    uint64_t low = view->offset, high = low, row = view->count;
     bool agree = true;
     if (first == last || pici_dtype_width(view->dtype) != pici_dtype_width(view->tensor_dtype))
         return;
