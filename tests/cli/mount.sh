@@ -51,7 +51,8 @@ expect 1 "a list that is changed" "$tool" mount other.pici at
 # ---- through the kernel
 mounted() { # OPTIONS... IN: runs it in the background, until it is mounted; false if it has ended before, as m_status
     : >"$out"
-    "$tool" mount "$@" at >"$out" 2>"$err" </dev/null &
+    # nohup, for one, ignores SIGHUP for all programs that it runs, and picitool would go on ignoring it
+    env --default-signal=HUP "$tool" mount "$@" at >"$out" 2>"$err" </dev/null &
     m_pid=$!
     m_tries=0
     until grep -q ' until ' "$out"; do
