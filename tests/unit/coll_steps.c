@@ -204,6 +204,16 @@ static void crew_free(struct crew *w)
     coll_job_free(&w->job);
 }
 
+/* Then frees the crew. old: the bits of ranks with a transport of version 0.1. */
+static void all_are_refused(struct crew *w, int old)
+{
+    for (int i = 0; i < w->p; i++)
+        cr_expect_eq(w->status[i], PICI_E_UNSUPPORTED, "old %#x, rank %d: %s (%s)", old, i, pici_strerror(w->status[i]),
+                     pici_comm_error(w->comm[i]));
+    crew_free(w);
+    free(w);
+}
+
 /* What ranks were told fits together: the same number of steps, `more` the same, and what one sends to another in a
  * step the other receives in that step. Returns the steps in which some rank neither sends nor receives. */
 static int fits(const struct crew *w, const char *name)
@@ -389,11 +399,7 @@ Test(coll_steps, old_transports_pair)
                              old >> i & 1);
             }
             coll_threads(p, crew_rank, w);
-            for (int i = 0; i < p; i++)
-                cr_expect_eq(w->status[i], PICI_E_UNSUPPORTED, "old %#x, rank %d: %s (%s)", old, i,
-                             pici_strerror(w->status[i]), pici_comm_error(w->comm[i]));
-            crew_free(w);
-            free(w);
+            all_are_refused(w, old);
         }
 }
 
@@ -414,11 +420,7 @@ Test(coll_steps, all_to_all_of_old_transports)
             struct crew *w = crew_of(p, PICI_ALL_REDUCE, 2);
             crew_comms(w, old);
             coll_threads(p, all_to_all, w);
-            for (int i = 0; i < p; i++)
-                cr_expect_eq(w->status[i], PICI_E_UNSUPPORTED, "old %#x, rank %d: %s (%s)", old, i,
-                             pici_strerror(w->status[i]), pici_comm_error(w->comm[i]));
-            crew_free(w);
-            free(w);
+            all_are_refused(w, old);
         }
 }
 

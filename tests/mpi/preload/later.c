@@ -239,15 +239,21 @@ static void handle(MPI_Comm *comm, int *error, ...)
     handled++;
 }
 
+static MPI_Errhandler handled_by_us(MPI_Comm comm)
+{
+    MPI_Errhandler own;
+    MPI_Comm_create_errhandler(handle, &own);
+    MPI_Comm_set_errhandler(comm, own);
+    return own;
+}
+
 static void errors(void)
 {
     float in[4000] = {0}, out[4000];
-    MPI_Errhandler own;
     MPI_Request request;
     MPI_Comm comm;
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-    MPI_Comm_create_errhandler(handle, &own);
-    MPI_Comm_set_errhandler(comm, own);
+    MPI_Errhandler own = handled_by_us(comm);
     warm(comm);
     MPI_Iallreduce(in, out, rank ? 2000 : 4000, MPI_FLOAT, MPI_SUM, comm, &request);
     const int rc = MPI_Wait(&request, MPI_STATUS_IGNORE);
@@ -513,12 +519,10 @@ static void hundreds(void)
 static void failed(void)
 {
     float in[4000] = {0}, out[4000];
-    MPI_Errhandler own;
     MPI_Request request;
     MPI_Comm comm;
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-    MPI_Comm_create_errhandler(handle, &own);
-    MPI_Comm_set_errhandler(comm, own);
+    MPI_Errhandler own = handled_by_us(comm);
     struct one one[2] = {new_one(0, 1, comm)};
     MPI_Allreduce_init(in, out, rank ? 2000 : 4000, MPI_FLOAT, MPI_SUM, comm, MPI_INFO_NULL, &request);
     MPI_Start(&request);
