@@ -283,14 +283,16 @@ static int run_parsed(const struct verb *verb, const struct tool_options *chosen
 static int run_recursive(const struct verb *verb, struct tool_options *chosen)
 {
     struct recursed found;
-    int status = recurse(&found, chosen, verb->run == verb_compress);
-    if (!status) {
-        chosen->args = found.args;
-        chosen->nargs = found.nargs;
-        status = found.nargs ? run_parsed(verb, chosen) : tool_bad(NULL, "no files are found in the folders");
-    }
+    int worst = recurse(&found, chosen, verb->run == verb_compress), status = TOOL_OK;
+    chosen->args = found.args;
+    chosen->nargs = found.nargs;
+    if (found.nargs)
+        status = run_parsed(verb, chosen);
+    else if (!worst)
+        status = tool_bad(NULL, "no files are found in the folders");
+    worst = status > worst ? status : worst;
     recurse_free(&found);
-    return status;
+    return worst;
 }
 
 /* Checks the operands and runs a verb. If an operand is missing and standard input is no terminal, uses standard

@@ -110,6 +110,42 @@ absent "-r --rm" in/below/two.npy
 cp a.npy b.npy
 expect 1 "-r of nothing" "$tool" -r outs
 says "-r of nothing" 'no files are found in the folders' "$err"
+
+# what cannot be looked at is reported, and does not keep the rest from being done
+mkdir -p deep/z
+cp a.npy deep/z/last.npy
+(
+    cd deep || exit
+    for _ in $(seq 66); do
+        mkdir a && cd -P a || exit
+    done
+)
+expect 1 "-r of a folder that is too deep" "$tool" -r deep
+says "-r of a folder that is too deep" 'deep/a/.*/a: folders are nested too deeply' "$err"
+[ -e deep/z/last.npy.pici ] && pass || fail "-r of a folder that is too deep: the rest is not compressed"
+name=$(printf '%0240d' 0)
+mkdir -p long/z
+cp a.npy long/z/last.npy
+(
+    cd long || exit
+    for _ in $(seq 16); do
+        mkdir "$name" && cd -P "$name" || exit
+    done
+    cp "$tmp/work/a.npy" "$name.npy"
+)
+expect 1 "-r of a path that is too long" "$tool" -r long
+says "-r of a path that is too long" 'long/0.*\.npy: .' "$err"
+[ -e long/z/last.npy.pici ] && pass || fail "-r of a path that is too long: the rest is not compressed"
+if [ "$(id -u)" != 0 ]; then
+    mkdir -p shut/a shut/b
+    cp a.npy shut/a/x.npy
+    cp a.npy shut/b/x.npy
+    chmod 400 shut/a
+    expect 1 "-r of a folder that may be listed alone" "$tool" -r shut
+    says "-r of a folder that may be listed alone" 'shut/a/x.npy: ' "$err"
+    [ -e shut/b/x.npy.pici ] && pass || fail "-r of a folder that may be listed alone: the rest is not compressed"
+    chmod 700 shut/a
+fi
 expect 0 "--output-dir-flat" "$tool" --output-dir-flat outs a.npy ./b.npy
 [ -e outs/a.npy.pici ] && [ -e outs/b.npy.pici ] && pass || fail "--output-dir-flat: $(ls outs)"
 mkdir flat
@@ -120,6 +156,16 @@ expect 1 "--output-dir-flat of no folder" "$tool" --output-dir-flat nowhere a.np
 cp a.npy in/b.npy
 expect 2 "two of one name" "$tool" -f --output-dir-flat outs b.npy in/b.npy
 says "two of one name" 'outs/b.npy.pici: is another output of this run' "$err"
+mkdir -p whole/part other/part
+safetensors '{}' >whole/part/model.safetensors
+cp whole/part/model.safetensors other/part
+expect 0 "--output-dir-flat of a folder" "$tool" compress --output-dir-flat outs whole/part/
+[ -e outs/part.pici/pici-folder ] && pass || fail "--output-dir-flat of a folder: $(ls outs)"
+absent "--output-dir-flat of a folder" whole/part.pici
+expect 0 "-d --output-dir-flat of a folder" "$tool" decompress --output-dir-flat flat outs/part.pici
+same "-d --output-dir-flat of a folder" whole/part/model.safetensors flat/part/model.safetensors
+expect 2 "two folders of one name" "$tool" compress --force --output-dir-flat outs whole/part other/part
+says "two folders of one name" 'outs/part.pici: is another output of this run' "$err"
 
 # ---- help
 expect 0 "help" "$tool" help

@@ -175,13 +175,15 @@ int folder_make(struct folder_make *making, const char *out_path, struct results
     struct outfolder to;
     if (folder_same(out_path, making->from->path))
         return tool_usage(out_path, "is the input");
+    if (output_is_made(out_path))
+        return tool_usage(out_path, "is another output of this run");
     TRY(folder_refuse_inside(making->from->path, out_path));
     const mode_t mode = making->mode ? making->mode : making->from->mode;
     const bool force = making->options->force || making->in_place;
     TRY(outfolder_open(&to, out_path, mode, force, making->in_place ? NULL : &making->list));
     const int status = make_all(making, &to, out_path, results);
     outfolder_discard(&to);
-    return status;
+    return status ? status : output_add_made(out_path);
 }
 
 bool folder_same(const char *a, const char *b)

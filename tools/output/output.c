@@ -124,14 +124,14 @@ static int open_stdout(struct output *output, const struct input *input)
     return output->fd < 0 ? tool_bad(output->name, "%s", strerror(errno)) : TOOL_OK;
 }
 
-/* The regular files that this run has committed, except those in a folder. */
+/* The files and folders that this run has committed, except those in a folder. */
 static struct made {
     dev_t device;
     ino_t inode;
 } * made;
 static size_t made_count, made_room;
 
-static bool is_made(const char *path)
+bool output_is_made(const char *path)
 {
     struct stat file_info;
     if (!made_count || stat(path, &file_info) < 0)
@@ -145,7 +145,7 @@ static bool is_made(const char *path)
 /* Makes room for all open outputs. */
 static bool room_for_made(void)
 {
-    if (outfolder_is_open() || made_room - made_count >= OUTPUTS)
+    if (made_room - made_count >= OUTPUTS)
         return true;
     const size_t capacity = 2 * made_room + OUTPUTS;
     struct made *bigger = realloc(made, capacity * sizeof *made);
@@ -154,6 +154,16 @@ static bool room_for_made(void)
     made = bigger;
     made_room = capacity;
     return true;
+}
+
+int output_add_made(const char *path)
+{
+    struct stat file_info;
+    if (!room_for_made())
+        return tool_nomem(path, "the list of outputs");
+    if (stat(path, &file_info) == 0)
+        made[made_count++] = (struct made){file_info.st_dev, file_info.st_ino};
+    return TOOL_OK;
 }
 
 int output_open(struct output *output, const char *path, const struct input *input, bool force)
@@ -180,9 +190,9 @@ int output_open_as(struct output *output, const char *path, const struct input *
         return open_stdout(output, input);
     if (input_is(input, path))
         return tool_usage(path, "is the input file");
-    if (is_made(path))
+    if (output_is_made(path))
         return tool_usage(path, "is another output of this run");
-    if (!room_for_made())
+    if (!outfolder_is_open() && !room_for_made())
         return tool_nomem(path, "the list of outputs");
     struct stat file_info;
     if (stat(path, &file_info) == 0 && S_ISFIFO(file_info.st_mode)) {

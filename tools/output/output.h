@@ -82,6 +82,12 @@ int output_writer_failed(const struct output *output, const struct pici_writer *
 /* Rename the complete output to its final name. */
 int output_commit(struct output *output);
 
+/* Whether this run has committed the file or folder at `path`, and not in a folder. */
+bool output_is_made(const char *path);
+
+/* Note that this run has committed a folder. */
+int output_add_made(const char *path);
+
 /* Remove the written data. Does nothing after output_commit and after a failed output_open. */
 void output_discard(struct output *output);
 

@@ -248,6 +248,22 @@ static int compress_opened(struct folder *from, const struct tool_options *optio
     return status;
 }
 
+/* The name of the compressed folder: the given one; else PATH.pici, or in the folder of --output-dir-flat. NULL: an
+ * error, which has been printed. The caller frees it. */
+static char *folder_output(const char *path, const struct tool_options *options)
+{
+    char *const beside = options->out ? strdup(options->out) : folder_output_name(path, FOLDER_EXTENSION);
+    if (!beside && options->out)
+        tool_nomem(path, "the output's name");
+    if (!beside || options->out || !options->out_dir)
+        return beside;
+    char *const name = tool_output_name(beside, "", options->out_dir);
+    if (!name)
+        tool_nomem(path, "the output's name");
+    free(beside);
+    return name;
+}
+
 static int compress_folder(const char *path, const struct tool_options *options, void *sum)
 {
     struct folder from;
@@ -260,7 +276,7 @@ static int compress_folder(const char *path, const struct tool_options *options,
     else
         status = folder_refuse_options(path, options);
     if (!status) {
-        char *const out_path = options->out ? strdup(options->out) : folder_output_name(path, FOLDER_EXTENSION);
+        char *const out_path = folder_output(path, options);
         status = out_path ? compress_opened(&from, options, out_path, sum) : TOOL_BAD;
         free(out_path);
     }
