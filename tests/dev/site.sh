@@ -41,7 +41,8 @@ n=$((n + 2))
 
 ! grep -rqE '^ {2,3}[-*] ' "$tmp/pages/docs" "$tmp/pages/formats" || die "a nested list is not indented by four spaces"
 tools/dev/benchmarks --check || die "docs/benchmarks.md is not what its records give: make figures"
-n=$((n + 1))
+tools/dev/figures --check "$build/picitool" || die "the figures of predictions are not what picitool draws: make figures"
+n=$((n + 2))
 
 # A page, a header or a specification that is wrong stops make site.
 mkdir "$tmp/tree"
