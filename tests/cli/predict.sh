@@ -120,6 +120,9 @@ expect 0 "collectives by default" "$tool" predict -m frontier --ranks 8 --bytes 
 
 expect 0 completion "$tool" --complete predict --machine per
 says completion '^perlmutter' "$out"
+for machine in $("$tool" --complete predict --machine '' | cut -f 1); do
+    says "the manual names $machine" "^\.Cm (.*, )?$machine( |$)" "$root/tools/picitool.1"
+done
 expect 0 "completion of a plot" "$tool" --complete predict --plot t
 says "completion of a plot" '^time' "$out"
 finish

@@ -61,7 +61,8 @@ const struct command_option command_options[OPTIONS] = {
     [OPT_PLOT] = {0, "plot", "PLOT", false, "kind of picture: bytes (default), sparsity or time"},
     [OPT_BASE] = {0, "base", "BASE", false,
                   "for a delta from BASE: show how it stores each tensor, and the least bytes that\na delta needs"},
-    [OPT_SMALL] = {0, "small", NULL, false, "small deltas for all tensors of f32, f16 and bf16"},
+    [OPT_SMALL] = {0, "small", NULL, false,
+                   "small deltas for all tensors of f32, f16, bf16 and f8, and of u8 in .safetensors\nfiles"},
     [OPT_FAST] = {0, "fast", NULL, false, "no small deltas (picitool 0.1.0 cannot apply these)"},
     [OPT_IN_PLACE] = {0, "in-place", NULL, false, "replace BASE with the result"},
     [OPT_STDOUT] = {'c', "stdout", NULL, false, "write to standard output"},
@@ -134,8 +135,9 @@ const struct verb command_verbs[] = {
      "BASE and NEW are .safetensors, .gguf, .npy or raw files, or folders of shards; DELTA is then a folder too. A "
      "delta\n"
      "stores the bits that differ in tensors of the same name, type and shape, and other tensors whole. By default,\n"
-     "it stores a tensor of f32, f16 or bf16 as small deltas if these are at least an eighth shorter for the first\n"
-     "4 Mi elements with changes. Decoding small deltas needs the base.",
+     "it stores a tensor of f32, f16, bf16 or f8, or of u8 in .safetensors files, as small deltas if these are at "
+     "least\n"
+     "an eighth shorter for the first 4 Mi elements with changes. Decoding small deltas needs the base.",
      2, 2,
      INPUT_BITS | BIT(OPT_SMALL) | BIT(OPT_FAST) | BIT(OPT_FORMAT) | MEMORY_BITS | BIT(OPT_ZSTD) | BIT(OPT_MAX_SIZE) |
          OUTPUT_BITS | TALK_BITS},
