@@ -7,6 +7,7 @@ the argument.
 """
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import sys
@@ -17,6 +18,7 @@ import numpy as np
 from . import _arrays, _memory
 from ._arrays import Storage
 from ._dtypes import OPAQUE, PLAIN, DType, DTypeLike, named, numpy_dtype, of_numpy
+from ._gpu import Order
 
 Memory = Union[Storage, tuple[int, int, Any]]
 
@@ -60,7 +62,7 @@ def _of_torch(dtype: Any) -> Optional[DType]:
         return None
 
 
-def _tensor(x: Any, dtype: Optional[DTypeLike], on_gpu: bool) -> Buffer:
+def _tensor(x: Any, dtype: Optional[DTypeLike], on_gpu: Optional[Order]) -> Buffer:
     if str(x.layout) != "torch.strided":
         raise TypeError(f"a tensor of layout {x.layout}: pass a dense one, as with to_dense()")
     if x.requires_grad:
@@ -68,11 +70,12 @@ def _tensor(x: Any, dtype: Optional[DTypeLike], on_gpu: bool) -> Buffer:
     if x.is_conj() or x.is_neg():
         raise ValueError("a lazy conjugate or negative: pass its resolve_conj().resolve_neg()")
     if x.device.type != ("cuda" if on_gpu else "cpu"):
-        raise BufferError(f"a tensor on {x.device}: " + _WHERE[on_gpu])
+        raise BufferError(f"a tensor on {x.device}: " + _WHERE[on_gpu is not None])
     d = _typed(_of_torch(x.dtype), x.element_size(), x.dtype, dtype)
     whole = x.is_contiguous()
     if not whole:
-        x = x.contiguous()
+        with on_gpu.with_torch(x.device) if on_gpu else contextlib.nullcontext():
+            x = x.contiguous()
     n = x.numel()
     return Buffer((x.data_ptr(), n * x.element_size(), x), d, n * d.parts, x, "" if whole else _SCATTERED)
 
@@ -126,9 +129,9 @@ def _array(x: Any, dtype: Optional[DTypeLike]) -> Buffer:
     return Buffer(_arrays._stored(array, d), d, array.size * d.parts, like, fixed)
 
 
-def read(x: Any, name: str, dtype: Optional[DTypeLike] = None, on_gpu: bool = False) -> Buffer:
-    """An array as a buffer; a copy if it is not row-major and in the host's byte order. on_gpu: where the elements must
-    be. name: of the argument, for messages."""
+def read(x: Any, name: str, dtype: Optional[DTypeLike] = None, on_gpu: Optional[Order] = None) -> Buffer:
+    """An array as a buffer; a copy if it is not row-major and in the host's byte order. on_gpu: None if the elements
+    must be in the host's memory. name: of the argument, for messages."""
     if type(x) is np.ndarray and dtype is None and not on_gpu:
         plain = PLAIN.get(x.dtype)
         if plain is not None and x.flags.c_contiguous:
@@ -142,7 +145,12 @@ def read(x: Any, name: str, dtype: Optional[DTypeLike] = None, on_gpu: bool = Fa
 
 
 def written(
-    x: Any, send: Buffer, count: int, dtype: Optional[DTypeLike] = None, on_gpu: bool = False, name: str = "recv"
+    x: Any,
+    send: Buffer,
+    count: int,
+    dtype: Optional[DTypeLike] = None,
+    on_gpu: Optional[Order] = None,
+    name: str = "recv",
 ) -> Memory:
     """The memory of the argument recv, or of another argument, for `count` stored elements of the dtype of send."""
     b = read(x, name, dtype, on_gpu)
@@ -155,11 +163,12 @@ def written(
     return b.memory
 
 
-def fresh(send: Buffer, shape: tuple[int, ...]) -> tuple[Any, Memory]:
+def fresh(send: Buffer, shape: tuple[int, ...], on_gpu: Optional[Order] = None) -> tuple[Any, Memory]:
     """A new array for a result, of the sent array's type, and its memory."""
     like, d = send.like, send.dtype
     if isinstance(send.memory, tuple) and like is not None:
-        made = like.new_empty(shape)
+        with on_gpu.with_torch(like.device) if on_gpu else contextlib.nullcontext():
+            made = like.new_empty(shape)
         return made, (made.data_ptr(), made.numel() * made.element_size(), made)
     if like is None:
         if isinstance(send.memory, tuple):

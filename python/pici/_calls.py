@@ -28,6 +28,7 @@ from ._codec import (
     ZEROS,
 )
 from ._dtypes import BOOL, DType, DTypeLike
+from ._gpu import Order
 from ._kwargs import Unpack, Zeros, no_pickle, only, showing
 from ._libraries import ALGORITHMS, ALIASES
 from ._values import ValuesLike
@@ -302,7 +303,7 @@ class Calls:
     _size: int
     _over: str
     _closed: bool
-    _on_gpu: bool
+    _on_gpu: Optional[Order]  # of the stream of arrays in a GPU's memory; None: they are in the host's
     _native: bool  # the library below has collectives of its own,
     _permits: bool  # and the environment permits their use
 
@@ -415,7 +416,7 @@ class Calls:
         if kind != ALL_GATHER:
             check_op(op, d)
         if recv is None:
-            result, memory = _buffers.fresh(buffer, self._shape(kind, _buffers.shape_of(buffer)))
+            result, memory = _buffers.fresh(buffer, self._shape(kind, _buffers.shape_of(buffer)), self._on_gpu)
             return buffer, memory, code, result
         n = buffer.n
         if kind == ALL_GATHER:

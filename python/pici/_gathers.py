@@ -251,7 +251,7 @@ class Gathers(Calls):
             row = math.prod(shape[1:])
             if total % (row or 1):
                 raise ValueError(f"{names[0]}: {total} elements, no multiple of the {row} of a row of send: pass recv")
-            result, memory = _buffers.fresh(buffer, (total // (row or 1), *shape[1:]))
+            result, memory = _buffers.fresh(buffer, (total // (row or 1), *shape[1:]), self._on_gpu)
             return memory, result
         room = total * parts
         if not joined:

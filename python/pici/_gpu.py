@@ -5,11 +5,12 @@ emulator, or stand-ins for GPU tensors.
 """
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from . import _arrays, _codec, _transports
@@ -69,6 +70,28 @@ def dtype_of(x: Any, dtype: Any) -> DType:
     if not x.is_contiguous():
         raise ValueError("a tensor in a GPU's memory that is not contiguous: pass x.contiguous()")
     return d
+
+
+class Order:
+    """The stream in whose order a communicator uses arrays in a GPU's memory."""
+
+    def __init__(self, stream: int) -> None:
+        self._stream = stream
+
+    @contextlib.contextmanager
+    def with_torch(self, device: Any) -> Iterator[None]:
+        """What torch does here on its current stream is in this order too: after all that is in the stream so far, and
+        before what comes later. That holds for memory that torch's allocator gives out here, which work in the current
+        stream may still use."""
+        cuda = _torch().cuda
+        current = cuda.current_stream(device)
+        if current.cuda_stream == self._stream:
+            yield
+            return
+        own = cuda.ExternalStream(self._stream, device) if self._stream else cuda.default_stream(device)
+        current.wait_stream(own)
+        yield
+        own.wait_stream(current)
 
 
 class _Room:

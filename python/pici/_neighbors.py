@@ -214,12 +214,12 @@ class Neighbors:
         return self._comm._begin(NEIGHBOR_ALL_GATHERV, buffer, memory, 0, own, (self._plan, extra), result)
 
     def _equal(self, send: Any, recv: Any, options: Taken) -> tuple[Buffer, Memory, Any]:
-        buffer = _buffers.read(send, "send", options.dtype, False)
+        buffer = _buffers.read(send, "send", options.dtype)
         if recv is None:
             first, *rest = _buffers.shape_of(buffer) or (1,)
             result, memory = _buffers.fresh(buffer, (first * self._sources, *rest))
             return buffer, memory, result
-        return buffer, _buffers.written(recv, buffer, buffer.n * self._sources, options.dtype, False), recv
+        return buffer, _buffers.written(recv, buffer, buffer.n * self._sources, options.dtype), recv
 
     def _varied(
         self, send: Any, counts: Sequence[int], recv: Any, displs: Optional[Sequence[int]], options: Taken
@@ -227,7 +227,7 @@ class Neighbors:
         """The buffer to send, the buffer to receive into, the result for the caller, counts and displs in stored
         elements.
         """
-        buffer = _buffers.read(send, "send", options.dtype, False)
+        buffer = _buffers.read(send, "send", options.dtype)
         parts = buffer.dtype.parts
         lengths = self._of_sources("counts", counts)
         if displs is not None and recv is None:

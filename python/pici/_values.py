@@ -9,6 +9,7 @@ from typing import Any, Literal, Optional, Union
 from . import _buffers, _codec
 from ._buffers import Buffer, Memory
 from ._dtypes import DTypeLike
+from ._gpu import Order
 
 Codec = Literal["exact", "cast", "qsgd", "zfp"]
 
@@ -93,7 +94,7 @@ def check(v: Values) -> None:
 
 
 def prepared(
-    values: Optional[ValuesLike], send: Buffer, dtype: Optional[DTypeLike], on_gpu: bool
+    values: Optional[ValuesLike], send: Buffer, dtype: Optional[DTypeLike], on_gpu: Optional[Order]
 ) -> tuple[Optional[_codec.Values], Optional[Memory]]:
     """The lossy codec as _codec takes it, and its residual's memory."""
     if values is None:

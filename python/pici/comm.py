@@ -92,6 +92,7 @@ from typing import Any, NoReturn, Optional, TypeVar, Union
 
 from . import _codec, _transports
 from ._calls import BUSY, CLOSED, Request, Stats, Timeout, choice, milliseconds, number, stats_of, whole
+from ._gpu import Order
 from ._kwargs import no_pickle
 from ._libraries import ALGORITHMS
 from ._neighbors import NeighborInfo, Neighbors
@@ -148,11 +149,11 @@ class Comm(SparseCalls):
         )
 
     @classmethod
-    def _of(cls, made: _codec.Made, over: str) -> Comm:
+    def _of(cls, made: _codec.Made, over: str, order: Optional[Order] = None) -> Comm:
         self = cls.__new__(cls)
         self._driver, self._rank, self._size = made
         self._over = over
-        self._on_gpu = over == "NCCL"
+        self._on_gpu = order
         self._closed = False
         self._native = over in ("MPI", "NCCL")
         self._permits = os.environ.get("PICI_NATIVE", os.environ.get("PICI_VENDOR")) == "1"
@@ -223,7 +224,7 @@ class Comm(SparseCalls):
         comm_ptr: its address, as from ProcessGroupNCCL._comm_ptr() of torch; it must outlive this communicator.
         stream: the address of a cudaStream_t, such as torch.cuda.Stream.cuda_stream; calls use arrays in its order. The
             GPU must be the current device in every call."""
-        return cls._of(_transports.over_nccl(comm_ptr, stream), "NCCL")
+        return cls._of(_transports.over_nccl(comm_ptr, stream), "NCCL", Order(stream))
 
     @classmethod
     def levels(cls, inner: Comm, outer: Comm) -> Comm:
@@ -240,8 +241,8 @@ class Comm(SparseCalls):
         made = _codec.comm_levels(inner._driver, outer._driver)
         if isinstance(made, int):
             raise inner._refusal(made)
-        self = cls._of(_transports.made(made), f"{inner._over} inside nodes, {outer._over} between")
-        self._on_gpu = inner._on_gpu or outer._on_gpu
+        over = f"{inner._over} inside nodes, {outer._over} between"
+        self = cls._of(_transports.made(made), over, inner._on_gpu or outer._on_gpu)
         for part in (inner, outer):
             part.close()
         return self

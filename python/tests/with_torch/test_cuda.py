@@ -17,7 +17,7 @@ import torch.distributed as dist
 import hooks_cases as cases
 import pici.torch
 import ranks
-from pici import _peers
+from pici import _gpu, _peers
 from pici.torch import _cuda, _fsdp, _group
 
 GPU = torch.device("cuda", 0)
@@ -426,6 +426,68 @@ def without_the_flag(rank, size):
             cases.same([on_host(x)], [torch.full((100,), (size - 1) / 2)])
         assert taken() == []
     return [str(w.message) for w in caught if "pici" in str(w.message)]
+
+
+class OfTorch:
+    """A stream that work of torch is in."""
+
+    def __init__(self, name, address):
+        self.name, self.cuda_stream = name, address
+
+    def wait_stream(self, other):
+        log(self.name, "waits for", other.name)
+
+
+class Logged(OnGpu):
+    def contiguous(self):
+        log("copied")
+        return on_host(self).contiguous().as_subclass(Logged)
+
+    def new_empty(self, shape):
+        log("allocated")
+        return on_host(self).new_empty(shape).as_subclass(Logged)
+
+
+class OrderOfAStream(unittest.TestCase):
+    """A communicator over NCCL copies a tensor, and allocates a result, in the order of its own stream, which is
+    another one than torch's current."""
+
+    def comm(self, stream):
+        """Of one rank, whose memory is the host's."""
+        comm = pici.Comm.threads(1)[0]
+        self.addCleanup(comm.close)
+        comm._on_gpu = _gpu.Order(stream)
+        return comm
+
+    def calls(self, comm):
+        """What three calls log: on a tensor that is copied, with an allocated result, and on neither."""
+        x = torch.arange(12.0).reshape(3, 4)
+        recv, whole = x.clone().as_subclass(Logged), x.as_subclass(Logged)
+        cases.same([on_host(comm.all_reduce(whole.t(), recv))], [x.t().reshape(3, 4)])
+        cases.same([on_host(comm.all_gatherv(whole, [12]))], [x])
+        comm.all_reduce(recv, recv)
+        return taken()
+
+    def test_order(self):
+        around = lambda own, what: [("current", "waits for", own), (what,), (own, "waits for", "current")]  # noqa: E731
+        for address, own in ((STREAM, "external"), (0, "default")):
+            cuda = types.SimpleNamespace(
+                current_stream=lambda device: OfTorch("current", 77),
+                ExternalStream=lambda address, device: OfTorch("external", address),
+                default_stream=lambda device: OfTorch("default", 0),
+            )
+            with mock.patch.object(torch, "cuda", cuda):
+                self.assertEqual(self.calls(self.comm(address)), around(own, "copied") + around(own, "allocated"))
+            cuda.current_stream = lambda device, address=address: OfTorch("current", address)
+            with mock.patch.object(torch, "cuda", cuda):
+                self.assertEqual(self.calls(self.comm(address)), [("copied",), ("allocated",)])
+
+    def test_two_levels(self):
+        """The order is that of the inner communicator."""
+        inner, outer = self.comm(STREAM), pici.Comm.threads(1)[0]
+        both = pici.Comm.levels(inner, outer)
+        self.addCleanup(both.close)
+        self.assertIs(both._on_gpu, inner._on_gpu)
 
 
 class Cuda(unittest.TestCase):
