@@ -262,6 +262,15 @@ class Places:
         self._all.append((flat, *there))
 
     def put(self, becomes: bool) -> None:
-        """Set all of them, in the order of each GPU's current stream."""
-        for flat, indices, old, new in self._all:
-            flat[indices] = new if becomes else old
+        """Set all of them, in the order of each GPU's current stream. If that fails, they are what they were."""
+        torch, begun = _torch(), 0
+        try:
+            for flat, indices, old, new in self._all:
+                begun += 1
+                with torch.inference_mode(flat.is_inference()):
+                    flat[indices] = new if becomes else old
+        except BaseException:
+            for flat, indices, old, new in self._all[:begun]:
+                with contextlib.suppress(Exception), torch.inference_mode(flat.is_inference()):
+                    flat[indices] = old if becomes else new
+            raise

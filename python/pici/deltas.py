@@ -607,9 +607,13 @@ class Update:
 
     def _switch(self, becomes: bool) -> None:
         got(_codec.update_switch(self._open()))
+        try:
+            if self._places:
+                self._places.put(becomes)
+        except BaseException:
+            got(_codec.update_switch(self._open()))
+            raise
         self.switched = becomes
-        if self._places:
-            self._places.put(becomes)
 
     def commit(self) -> None:
         """Drop the changes: undo() and switch() no longer work. The arrays do not change."""

@@ -3,6 +3,7 @@
 copies them."""
 import tempfile
 import unittest
+import unittest.mock
 from pathlib import Path
 
 import torch
@@ -18,6 +19,13 @@ class OnGpu(torch.Tensor):
 
     def __dlpack__(self, **options):
         raise AssertionError("memory of a GPU is taken for the host's")
+
+
+class Broken(OnGpu):
+    """A tensor that cannot be written to."""
+
+    def __setitem__(self, where, values):
+        raise RuntimeError("CUDA error: out of memory")
 
 
 def on_gpu(x):
@@ -112,3 +120,44 @@ class Updates(unittest.TestCase):
         self.state["bf16"] = on_gpu(self.old["bf16"].t().contiguous()).t()
         with self.assertRaisesRegex(ValueError, "'bf16': .* must be contiguous"):
             pici.apply_delta(self.state, self.path)
+
+    def test_cannot_be_written(self):
+        """If a tensor cannot be changed, the ones before it, and those in the host's memory, are what they were."""
+        pici.save_delta(self.old, self.new, self.path)
+        changed = pici.apply_delta(self.state, self.path, stage=True).changed
+        for name in changed[1], changed[-1]:
+            self.assertNotEqual(name, "host")
+            self.state[name] = self.old[name].clone().as_subclass(Broken)
+            with self.assertRaisesRegex(RuntimeError, "out of memory"):
+                pici.apply_delta(self.state, self.path)
+            self.expect(self.old)
+            update = pici.apply_delta(self.state, self.path, stage=True)
+            for _ in range(2):
+                with self.assertRaisesRegex(RuntimeError, "out of memory"):
+                    update.switch()
+                self.assertFalse(update.switched)
+                self.expect(self.old)
+            with unittest.mock.patch.object(Broken, "__setitem__", OnGpu.__setitem__):
+                update.switch()
+                self.expect(self.new)
+            with self.assertRaisesRegex(RuntimeError, "out of memory"):
+                update.undo()
+            self.expect(self.new)
+            with unittest.mock.patch.object(Broken, "__setitem__", OnGpu.__setitem__):
+                update.undo()
+            self.expect(self.old)
+            self.state[name] = on_gpu(self.old[name])
+
+    def test_made_for_inference(self):
+        """Tensors that torch lets change in its inference mode only, by an update that was made in that mode."""
+        pici.save_delta(self.old, self.new, self.path)
+        with torch.inference_mode():
+            self.state["bf16"] = on_gpu(self.old["bf16"])
+            update = pici.apply_delta(self.state, self.path, stage=True)
+        self.assertTrue(self.state["bf16"].is_inference() and not self.state["f32"].is_inference())
+        for mode in False, True:
+            with torch.inference_mode(mode):
+                update.switch()
+                self.expect(self.new)
+                update.undo()
+                self.expect(self.old)
