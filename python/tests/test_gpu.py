@@ -264,6 +264,37 @@ class Trainer(test_vllm.EngineCase):
             trainer.send_weights()
             self.same(server)
 
+    @needs_emulator
+    def test_side_stream(self):
+        """The copy that deltas are made of is whole before a thread makes them. It is made in the current stream of the
+        source's thread, and the copy to the host waits for that stream."""
+        queued = []
+
+        class InAStream(Tensor):
+            def clone(self):
+                copy = Tensor.of(np.zeros_like(self._array), self.dtype)
+                queued.append((copy, self))
+                return copy
+
+        def on_host(x):
+            while queued:
+                to, source = queued.pop()
+                to._array[...] = source._array
+            return x._array.copy()
+
+        server = self.server()
+        trainer = self.trainer(server, encoding="small", threads=2)
+        names = [*reversed(self.state)]  # the last tensor changes; the first does not
+        trainer.source = type(
+            "Source", (), {"__iter__": lambda _: ((name, InAStream.of(self.state[name])) for name in names)}
+        )()
+        trainer._staging.on_host = on_host
+        with patched():
+            for i in range(2):
+                trainer.send_weights()
+                self.same(server)
+                self.step(i)
+
     def test_no_library(self):
         """Without the library the trainer says so when it is made."""
         _gpu.library.cache_clear()

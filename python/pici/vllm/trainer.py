@@ -181,8 +181,9 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
                 yield name, tensor
                 continue
             tensor = tensor.detach()
-            host = self._staging.on_host(tensor)
+            # the copy to the host waits for the current stream, so the threads that make deltas of `there` need not
             there = tensor.contiguous().clone() if self._on_gpu and _gpu.has(tensor) else None
+            host = self._staging.on_host(tensor)
             yield name, host if host is tensor else OnGpu(host, there)
 
     def _each(self, call: Callable[[Any], None]) -> list[str]:
