@@ -292,6 +292,8 @@ static void end_encode(struct pici_request *request, struct slice_run *slice_run
         }
         if (slice_run->formats[0] == PICI_PACKED)
             blocks.format[0] = slice_run->format = pici_packing_made(request, blocks.first, blocks.sizes[0]);
+        else if (request->call.args.stream) /* its engine takes the shorter format for a list */
+            blocks.format[0] = slice_run->format = (enum pici_format)blocks.first[HDR_FORMAT];
         if (message->keep)
             pici_slice_keep(request, slice_run, message->segments[i], buffer, &blocks);
         else if (slice_run->messages.phase == PHASE_REDUCE)

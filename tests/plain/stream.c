@@ -169,6 +169,69 @@ static void large_vectors(void)
     }
 }
 
+/* ---- statistics: blocks by the formats that lists have in fact, whichever the policy or the caller chose */
+
+enum { COUNTED_RANKS = 4, COUNTED_N = 1 << 20 };
+
+struct counted {
+    struct team t;
+    enum pici_format format;
+    uint64_t rows;
+    struct pici_coll_stats stats[COUNTED_RANKS];
+};
+
+static void call_counted(void *context, int rank)
+{
+    struct counted *c = context;
+    struct pici_stream in = PICI_STREAM_INIT;
+    struct pici_stream_out out = PICI_STREAM_OUT_INIT;
+    struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
+    uint64_t *indices = test_alloc(c->rows * sizeof *indices);
+    float *values = test_alloc(c->rows * sizeof *values);
+    for (uint64_t i = 0; i < c->rows; i++) {
+        indices[i] = COUNTED_N / c->rows * i + (uint64_t)rank;
+        values[i] = 1;
+    }
+    in.n = COUNTED_N;
+    in.nnz = c->rows;
+    in.indices = indices;
+    in.values = values;
+    opts.algorithm = PICI_ALGO_RING;
+    opts.format = c->format;
+    c->stats[rank] = (struct pici_coll_stats)PICI_COLL_STATS_INIT;
+    opts.stats = &c->stats[rank];
+    c->t.status[rank] = pici_all_reduce_stream(&in, &out, PICI_F32, PICI_SUM, c->t.comm[rank], &opts);
+    pici_stream_free(&out);
+    free(indices);
+    free(values);
+}
+
+/* A segment is one block. Its tiles tell whether it is hybrid, because only those are counted. */
+static void counted_formats(void)
+{
+    enum { BLOCKS = 2 * (COUNTED_RANKS - 1), TILES = COUNTED_N / COUNTED_RANKS / 4096 };
+    static const uint64_t rows[] = {1, 10, 100, 1000};
+    static const enum pici_format formats[] = {PICI_AUTO, PICI_DENSE, PICI_BITMAP, PICI_COO, PICI_HYBRID};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
+            struct counted c = {.format = formats[f], .rows = rows[i]};
+            char what[80];
+            snprintf(what, sizeof what, "blocks of %lu rows, format %s", (unsigned long)rows[i],
+                     pici_format_name(formats[f]));
+            run_team(&c.t, COUNTED_RANKS, call_counted);
+            for (int rank = 0; rank < COUNTED_RANKS; rank++) {
+                const struct pici_coll_stats *stats = &c.stats[rank];
+                uint64_t tiles = 0;
+                for (int k = 0; k < PICI_CONTAINERS; k++)
+                    tiles += stats->tiles[k];
+                expect(c.t.status[rank] ? pici_strerror(c.t.status[rank]) : NULL, what);
+                expect(stats->sends[PICI_COO] + stats->sends[PICI_HYBRID] == BLOCKS ? NULL : "others than lists", what);
+                expect(tiles == TILES * stats->sends[PICI_HYBRID] ? NULL : "other blocks are hybrid", what);
+            }
+            free_team(&c.t);
+        }
+}
+
 /* ---- bad input: rank 1 passes it, and all ranks hear of it */
 
 enum bad {
@@ -337,6 +400,7 @@ int main(void)
     over_sockets(2, times / 4);
     over_sockets(5, times / 4);
     long_vectors();
+    counted_formats();
     bad_input();
     later_structs();
     return tally_end();
