@@ -73,7 +73,8 @@ static double coarse(double density)
     return density < 1 ? density : 1;
 }
 
-/* The correlation c of sum = 1 - (1 - one)^(1 + (p - 1) c), from 0 to 1 in eighths. */
+/* The correlation c of sum = 1 - (1 - one)^(1 + (p - 1) c), from 0 to 1 in eighths. The logarithm of 1 - one may be 0,
+ * because the density of one does not count what a rank adds to others' sums. */
 static double correlation_of(double one, double sum, int p)
 {
     const double small = 1e-6;
@@ -82,7 +83,7 @@ static double correlation_of(double one, double sum, int p)
     if (sum <= one)
         return 0;
     double times = p; /* number of contributions at independent positions with as many nonzeros */
-    if (sum < small)
+    if (sum < small || 1 - one >= 1)
         times = sum / one;
     else if (sum < 1)
         times = pici_tune_log2(1 - sum) / pici_tune_log2(1 - one);

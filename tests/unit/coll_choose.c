@@ -724,6 +724,10 @@ Test(coll_choose, densities)
     cr_expect_eq(choose(c, 0, 0.125, 0.125).correlation, 0);
     cr_expect_eq(choose(c, 0, 0.125, 1 - 0.875 * 0.875).correlation, 0.375); /* 1/3, in eighths */
     cr_expect_eq(choose(c, 0, 0x1p-64, 0x1p-62).correlation, 1);
+    /* the first messages, which alone count in the density of one, may have none of the nonzeros that sums have */
+    static const double sums[] = {0x1p-10, 0.125, 0.5, 1};
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
+        cr_expect_eq(choose(c, 0, 0x1p-64, sums[i]).correlation, 1, "%g", choose(c, 0, 0x1p-64, sums[i]).correlation);
     cr_expect_eq(choose(c, 0, 1, 1).density, 1);
     cr_expect_eq(choose(c, 0, 0.1251, 0).density, 0.125);
     pici_chooser_close(c);
