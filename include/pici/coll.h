@@ -415,8 +415,9 @@ PICI_API enum pici_status pici_comm_levels(struct pici_comm **out, struct pici_c
  * PICI_E_BROKEN: the communicator is broken, or requests are in flight. */
 PICI_API enum pici_status pici_comm_set_nodes(struct pici_comm *, const int *node_of);
 
-/* A description of the first failure, with its rank if known; "" if there was none. Valid until the communicator is
- * freed. For NULL: why this thread's last attempt to make a communicator failed. */
+/* A description of the first failure that broke the communicator, with its rank if known. Until there is one: of the
+ * last neighbourhood plan that was not made; "" if there was none. Valid until the communicator is freed. For NULL: why
+ * this thread's last attempt to make a communicator failed. */
 PICI_API const char *pici_comm_error(const struct pici_comm *);
 
 /* This rank, from 0, and the number of ranks. For NULL: -1 and 0. */

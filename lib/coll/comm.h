@@ -47,6 +47,7 @@ struct pici_comm {
     int failed;     /* a call failed, and only some ranks may know: the next call tells all */
     uint32_t plans; /* neighbourhood plans made so far */
     char error[256];
+    int harmless;      /* it broke nothing: the next error replaces it */
     uint64_t sequence; /* of the next collective */
     struct coll_balance balance;
     uint8_t *agreements;          /* memory of the head's agreement rounds (early.h) */

@@ -475,6 +475,9 @@ enum pici_status pici_neighbor_plan_create(struct pici_neighbor_plan **out, stru
     if (!status)
         status = make(made, &lists, &checked);
     if (status) {
+        if (status == PICI_E_NOMEM)
+            pici_coll_note(comm, "no memory for a neighbourhood plan");
+        comm->harmless = !comm->broken;
         pici_neighbor_plan_free(plan);
         return status;
     }
@@ -572,7 +575,10 @@ enum pici_status pici_neighbor_plan_reserve(struct pici_neighbor_plan *plan, uin
                                      .call = call,
                                      .engine = other ? comm->other : comm->engine,
                                      .engine_self = other ? comm->other_self : comm->engine_self};
-    return pici_request_room(request);
+    status = pici_request_room(request);
+    if (status && !comm->failed)
+        comm->harmless = 1;
+    return status;
 }
 
 enum pici_status pici_neighbor_all_gather(const void *send, void *recv, uint64_t count, enum pici_dtype dtype,

@@ -45,8 +45,10 @@ unsigned pici_coll_generation(void)
 void pici_coll_note(struct pici_comm *comm, const char *format, ...)
 {
     char *text = comm ? comm->error : made;
-    if (comm && text[0])
+    if (comm && text[0] && !comm->harmless)
         return;
+    if (comm)
+        comm->harmless = 0;
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof made, format, arguments);

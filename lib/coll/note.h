@@ -6,7 +6,7 @@
 
 #include "coll/comm.h"
 
-/* Note an error message. A communicator keeps the first one. comm NULL: for making communicators
+/* Note an error message. A communicator keeps the first one, unless that is harmless. comm NULL: for making communicators
  * on this thread, which keeps the last note. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 2, 3)))

@@ -546,6 +546,44 @@ static void run_odd(int how)
         pici_comm_free(x.comm[i]);
 }
 
+/* ---- errors of plans, which break nothing: the next error is told too ---- */
+
+enum { ERRORS_RANKS = 6 };
+
+struct errors {
+    struct pici_comm *comm[ERRORS_RANKS];
+    char error[3][ERRORS_RANKS][256];
+};
+
+static void call_errors(void *context, int rank)
+{
+    struct errors *x = context;
+    struct pici_comm *comm = x->comm[rank];
+    struct pici_neighbor_plan *plan = NULL;
+    uint64_t one[2] = {1, 1}, sum[2];
+    for (int i = 0; i < 2; i++) { /* rank 2, then rank 4 sends to the next one, which does not know */
+        const int to = rank + 1, none = 0;
+        (void)pici_neighbor_plan_create(&plan, comm, 0, &none, rank == 2 + 2 * i, &to, NULL);
+        snprintf(x->error[i][rank], sizeof x->error[i][rank], "%s", pici_comm_error(comm));
+    }
+    (void)pici_all_reduce(one, sum, rank == 3 ? 1 : 2, PICI_U64, PICI_SUM, comm, NULL);
+    snprintf(x->error[2][rank], sizeof x->error[2][rank], "%s", pici_comm_error(comm));
+}
+
+static void run_errors(void)
+{
+    static const char *const words[] = {"from rank 2 to rank 3", "from rank 4 to rank 5", "disagree on the count"};
+    struct errors x;
+    if (pici_comm_threads(x.comm, ERRORS_RANKS))
+        abort();
+    coll_threads(ERRORS_RANKS, call_errors, &x);
+    for (int i = 0; i < 3; i++)
+        for (int rank = 0; rank < ERRORS_RANKS; rank++)
+            EXPECT(strstr(x.error[i][rank], words[i]), "error %d on rank %d: %s", i, rank, x.error[i][rank]);
+    for (int rank = 0; rank < ERRORS_RANKS; rank++)
+        pici_comm_free(x.comm[rank]);
+}
+
 /* ---- recvcounts that are not what is sent ---- */
 
 /* Two ranks, one edge, which ends at `to`, and a wrong recvcounts[0] there. */
@@ -732,10 +770,11 @@ int main(int argc, char **argv)
         run_sliced(3 + (int)seed, seed + 6000);
     for (int how = 0; how < HOWS; how++)
         run_odd(how);
+    run_errors();
     run_unsupported();
     run_miscounts();
     run_nowhere();
-    const int cases = runs + 1 + SOCKETS + TAPPED + RESERVED + SLICED + HOWS + 1;
+    const int cases = runs + 1 + SOCKETS + TAPPED + RESERVED + SLICED + HOWS + 2;
     printf("%d passed, %d failed\n", failures < cases ? cases - failures : 0, failures);
     return failures != 0;
 }
