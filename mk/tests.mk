@@ -29,6 +29,7 @@ $(BUILD)/obj/testing.a: $(TEST_OBJ)
 # One counts what the library allocates, the other has sockets take a few bytes at a time.
 $(BUILD)/plain_calls: private MORE_FLAGS = $(COUNTED)
 $(BUILD)/plain_socket: private MORE_FLAGS = $(call wrap,sendmsg)
+$(BUILD)/plain_coll_memory: private MORE_FLAGS = $(call wrap,malloc calloc realloc aligned_alloc)
 $(PLAIN): private MORE_LIBS = $(TOOL_LIBS)
 $(PLAIN): $(BUILD)/plain_%: $(BUILD)/obj/tests/plain/%.o $(TEST_PARTS)
 	$(program)

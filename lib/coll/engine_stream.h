@@ -63,6 +63,7 @@ struct stream_call {
     void *given;   /* out's dense, as the caller set it */
     int odd;       /* n is not the multiple that it must be */
     int no_memory; /* this rank's error is a failed allocation */
+    int lent;      /* this struct is a blocking caller's, who keeps it */
 };
 
 /* Check a rank's arguments, and sort its rows. Returns an error message, which may be in `explanation` [bytes], or

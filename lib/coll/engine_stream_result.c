@@ -280,5 +280,6 @@ void pici_stream_close(struct stream_call *stream, struct pici_comm *comm, enum 
     }
     free(stream->input.sorted);
     pici_engine_stream.close(stream->engine_self, 0);
-    free(stream);
+    if (!stream->lent)
+        free(stream);
 }

@@ -12,6 +12,7 @@
 #include "codec/codec.h"
 #include "coll/call.h"
 #include "coll/note.h"
+#include "coll/options.h"
 #include "coll/ordinary.h"
 #include "coll/packing.h"
 #include "coll/receive.h"
@@ -294,34 +295,23 @@ static const struct call_rules of_broadcast = {.algorithms = 1,
 
 /* ---- the public functions */
 
-static enum pici_status start(enum pici_collective kind, const struct pici_stream *in, struct pici_stream_out *out,
-                              enum pici_dtype dtype, enum pici_op op, int root, struct pici_comm *comm,
-                              const struct pici_coll_opts *options, struct pici_request **request)
+/* Fill in a call that is not queued yet, and empty the result. */
+static enum pici_status fill(struct stream_call *stream, struct call_args *args, enum pici_collective kind,
+                             const struct pici_stream *in, struct pici_stream_out *out, enum pici_dtype dtype,
+                             enum pici_op op, int root, const struct pici_comm *comm)
 {
-    if (request)
-        *request = NULL;
-    if (!request || !in || !out || !comm)
-        return PICI_E_ARG;
-    struct pici_stream_out known;
-    enum pici_status status =
-        sized_read(&known, sizeof known, sizeof known, out); /* refuses members of later versions */
-    if (status)
-        return status;
-    struct stream_call *stream = calloc(1, sizeof *stream);
-    if (!stream)
-        return PICI_E_NOMEM;
     const struct pici_stream defaults = PICI_STREAM_INIT;
     stream->in = defaults;
-    status = sized_read(&stream->in, sizeof stream->in, sizeof stream->in, in);
+    enum pici_status status = sized_read(&stream->in, sizeof stream->in, sizeof stream->in, in);
     if (!status && stream->in.reserved)
         status = PICI_E_UNSUPPORTED;
-    struct call_args args = {.rules = kind == PICI_BROADCAST ? &of_broadcast : &rules,
-                             .kind = kind,
-                             .count = stream->in.n,
-                             .dtype = dtype,
-                             .op = op,
-                             .root = root,
-                             .stream = stream};
+    *args = (struct call_args){.rules = kind == PICI_BROADCAST ? &of_broadcast : &rules,
+                               .kind = kind,
+                               .count = stream->in.n,
+                               .dtype = dtype,
+                               .op = op,
+                               .root = root,
+                               .stream = stream};
     stream->out = out;
     if (out->want != PICI_STREAM_DENSE)
         out->dense = NULL;
@@ -330,26 +320,56 @@ static enum pici_status start(enum pici_collective kind, const struct pici_strea
     out->nnz = 0;
     out->owned = 0;
     if (kind == PICI_REDUCE_SCATTER) {
-        const uint64_t ranks = (uint64_t)pici_comm_size(comm);
-        args.count = stream->in.n / ranks;
+        const uint64_t ranks = (uint64_t)comm->ranks;
+        args->count = stream->in.n / ranks;
         stream->odd = stream->in.n % ranks != 0;
-    }
-    if (!status)
-        status = pici_call_start(args, comm, options, request);
-    if (status) { /* it was not queued */
-        stream->out = out;
-        pici_stream_close(stream, NULL, PICI_OK);
     }
     return status;
 }
 
+/* Refuses a result with members of a later version. */
+static enum pici_status check_pointers(const struct pici_stream *in, const struct pici_stream_out *out,
+                                       const struct pici_comm *comm)
+{
+    struct pici_stream_out known;
+    return in && out && comm ? sized_read(&known, sizeof known, sizeof known, out) : PICI_E_ARG;
+}
+
+static enum pici_status start(enum pici_collective kind, const struct pici_stream *in, struct pici_stream_out *out,
+                              enum pici_dtype dtype, enum pici_op op, int root, struct pici_comm *comm,
+                              const struct pici_coll_opts *options, struct pici_request **request)
+{
+    if (request)
+        *request = NULL;
+    enum pici_status status = request ? check_pointers(in, out, comm) : PICI_E_ARG;
+    if (status)
+        return status;
+    struct stream_call *stream = calloc(1, sizeof *stream);
+    struct call_args args;
+    if (!stream)
+        return PICI_E_NOMEM;
+    status = fill(stream, &args, kind, in, out, dtype, op, root, comm);
+    if (!status)
+        status = pici_call_start(args, comm, options, request);
+    if (status) /* it was not queued */
+        pici_stream_close(stream, NULL, PICI_OK);
+    return status;
+}
+
+/* Allocates nothing before the call is queued: that could fail on this rank alone. */
 static enum pici_status call(enum pici_collective kind, const struct pici_stream *in, struct pici_stream_out *out,
                              enum pici_dtype dtype, enum pici_op op, int root, struct pici_comm *comm,
                              const struct pici_coll_opts *options)
 {
-    struct pici_request *request;
-    const enum pici_status status = start(kind, in, out, dtype, op, root, comm, options, &request);
-    return status ? status : pici_wait(&request);
+    struct stream_call stream = {.lent = 1};
+    struct call_args args;
+    struct pici_coll_opts checked;
+    enum pici_status status = check_pointers(in, out, comm);
+    if (!status)
+        status = fill(&stream, &args, kind, in, out, dtype, op, root, comm);
+    if (!status)
+        status = pici_options_check(&checked, comm, &args, options);
+    return status ? status : pici_call_wait(args, comm, options);
 }
 
 enum pici_status pici_all_reduce_stream(const struct pici_stream *in, struct pici_stream_out *out,

@@ -390,14 +390,14 @@ static struct neighbor_route *plan(struct planner *planner, void (*by)(struct pl
 {
     const size_t ranks = (size_t)planner->graph->ranks;
     struct neighbor_route *route = planner->route = calloc(1, sizeof *route);
-    planner->node_of = malloc(2 * ranks * sizeof *planner->node_of);
-    planner->region_of = planner->node_of + ranks;
+    planner->node_of = malloc(ranks * sizeof *planner->node_of);
+    planner->region_of = malloc(ranks * sizeof *planner->region_of);
     planner->seen = calloc(ranks * planner->graph->words, sizeof *planner->seen);
     if (route) {
         route->load = calloc(ranks, sizeof *route->load);
         route->part = calloc((size_t)NEIGHBOR_PARTS * (size_t)planner->graph->nodes->nodes, sizeof *route->part);
     }
-    if (route && route->load && route->part && planner->node_of && planner->seen) {
+    if (route && route->load && route->part && planner->node_of && planner->region_of && planner->seen) {
         for (int i = 0; i < planner->graph->ranks; i++) {
             planner->node_of[i] = pici_schedule_node(planner->graph->nodes, i);
             planner->region_of[i] = pici_schedule_node(regions_of(planner->graph), i);
@@ -416,6 +416,7 @@ static struct neighbor_route *plan(struct planner *planner, void (*by)(struct pl
         planner->failed = 1;
     }
     free(planner->node_of);
+    free(planner->region_of);
     free(planner->seen);
     if (!pici_neighbor_make_lists(planner->failed ? NULL : route, &planner->sent, &planner->received)) {
         pici_neighbor_free(route);
