@@ -327,21 +327,22 @@ static void heading(const char *what, const struct section *s)
 }
 
 /* Seconds that a row takes at least. Compress reads the elements and writes the block; decompress reads the block and
- * writes the elements. Scatter-add changes elements in place, or only the nonzeros. t[row]: the row's seconds. */
-static double limit_seconds(const struct section *s, double t[][MAX_COLUMNS], size_t row, size_t c)
+ * writes the elements: as zeros, or with `pages`, as zeros whose pages are asked for before. Scatter-add changes
+ * elements in place, or only the nonzeros. t[row]: the row's seconds. */
+static double limit_seconds(const struct section *s, double t[][MAX_COLUMNS], size_t row, size_t c, int pages)
 {
     const int portable = !strcmp(row_isa(row)->name, "scalar");
     const double block = (double)run.block_bytes[row_format(row)][c] / (double)s->bytes;
     switch (row_op(row)) {
     case COMPRESS: return t[READ][c] + block * t[portable ? MEMSET : WRITE][c];
-    case DECOMPRESS: return t[portable ? MEMSET : WRITE_ZERO][c] + block * t[READ][c];
+    case DECOMPRESS: return t[portable ? MEMSET : pages ? ZERO_PAGES : WRITE_ZERO][c] + block * t[READ][c];
     default: return t[PLACES][c] < t[REWRITE][c] ? t[PLACES][c] : t[REWRITE][c];
     }
 }
 
 static double share_of_limit(const struct section *s, double t[][MAX_COLUMNS], size_t row, size_t c)
 {
-    return limit_seconds(s, t, row, c) / t[row][c];
+    return limit_seconds(s, t, row, c, 0) / t[row][c];
 }
 
 /* Print one ISA's compress and decompress over all formats: the geometric mean of their shares, and the target. */
@@ -350,12 +351,13 @@ static void print_mean(const struct section *s, int threads, double t[][MAX_COLU
     const int known = has_limits(s, threads) && s->columns == LIMIT_COLUMNS &&
                       !memcmp(s->sparsity, limits_sparsity, sizeof limits_sparsity);
     const struct limits_wanted *wanted = known ? limits_goal(run.core, run.isa[isa]->name, s->dtype) : NULL;
-    double logarithms = 0, lowest = INFINITY;
+    double logarithms = 0, by_pages = 0, lowest = INFINITY;
     size_t n = 0;
     for (size_t row = YARDSTICKS + isa * KINDS; row < YARDSTICKS + (isa + 1) * KINDS; row++)
         for (size_t c = 0; row_op(row) != SCATTER_ADD && c < s->columns; c++, n++) {
             const double share = share_of_limit(s, t, row, c);
             logarithms += log(share);
+            by_pages += log(limit_seconds(s, t, row, c, 1) / t[row][c]);
             lowest = share < lowest ? share : lowest;
         }
     const double mean = exp(logarithms / (double)n);
@@ -366,6 +368,7 @@ static void print_mean(const struct section *s, int threads, double t[][MAX_COLU
     else if (wanted)
         printf("; wanted: %.2f%s", wanted->mean, mean < wanted->mean ? " (missed)" : "");
     printf("\n");
+    printf("    with %s as the limit of D: %.2f\n", yardstick_name(ZERO_PAGES), exp(by_pages / (double)n));
 }
 
 /* Print each row's share of its limit, and where it is below the figure of its kind of core, or below the target. */

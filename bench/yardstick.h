@@ -16,6 +16,7 @@ enum yardstick {
     READ,       /* load every byte */
     WRITE,      /* store every byte, past the cache where the CPU has such stores */
     WRITE_ZERO, /* the same with zeros, which some machines store twice as fast */
+    ZERO_PAGES, /* the same, and each page is asked for some pages before, so that its address is translated in time */
     MEMSET,     /* libc's, to zero: what can be had without such stores */
     REWRITE,    /* load, change and store every byte in place */
     PLACES,     /* change elements at known places, which are asked for in time; of who has the places */
@@ -25,11 +26,12 @@ enum yardstick {
 static inline const char *yardstick_name(enum yardstick y)
 {
 #if defined(__x86_64__)
-    static const char *const name[] = {"memcpy", "pure read",        "non-temporal fill", "non-temporal zeros",
-                                       "memset", "rewrite in place", "known places"};
+    static const char *const name[] = {"memcpy",          "pure read", "non-temporal fill", "non-temporal zeros",
+                                       "zeros, by pages", "memset",    "rewrite in place",  "known places"};
 #else
-    static const char *const name[] = {"memcpy", "pure read",        "fill",        "fill with zeros",
-                                       "memset", "rewrite in place", "known places"};
+    static const char *const name[] = {"memcpy",           "pure read",       "fill",
+                                       "fill with zeros",  "zeros, by pages", "memset",
+                                       "rewrite in place", "known places"};
 #endif
     return name[y];
 }
@@ -79,10 +81,12 @@ __attribute__((target("avx2"))) static inline void rewrite_avx2(vec32 *p, const 
     REWRITE_BODY(vec32)
 }
 
-__attribute__((target("avx2"))) static inline void write_avx2(uint8_t *p, const uint8_t *end, char byte)
+__attribute__((target("avx2"))) static inline void write_avx2(uint8_t *p, const uint8_t *end, char byte, int pages)
 {
     const __m256i v = _mm256_set1_epi8(byte);
     for (; p < end; p += 64) {
+        if (pages && (uintptr_t)p % 4096 == 0)
+            __builtin_prefetch((const void *)((uintptr_t)p + 4 * 4096), 0, 2);
         _mm256_stream_si256((__m256i *)p, v);
         _mm256_stream_si256((__m256i *)(p + 32), v);
     }
@@ -124,9 +128,10 @@ static inline void yardstick(enum yardstick y, uint8_t *dst, const uint8_t *src,
         break;
     case WRITE:
     case WRITE_ZERO:
+    case ZERO_PAGES:
 #if defined(__x86_64__)
         if (avx2)
-            write_avx2(dst, dst + most, byte);
+            write_avx2(dst, dst + most, byte, y == ZERO_PAGES);
         else
             write_sse2(dst, dst + most, byte);
 #else
