@@ -145,6 +145,14 @@ sys.exit({t["name"]: t["shard"] for t in tensors} != where)
 END
     expect 0 "inspect $f" "$tool" inspect $f
     says "inspect $f" "^$f/model-00008-of-00008.safetensors" "$out"
+    for name in layer.0.w layer.39.w scalar; do # in any of the shards
+        expect 0 "inspect of $name of $f" "$tool" inspect --json --tensor $name $f
+        python3 -c 'import json, sys; sys.exit([t["name"] for t in json.load(sys.stdin)["tensors"]] != sys.argv[1:])' \
+            $name <"$out" && pass || fail "inspect of $name of $f: $(head -c 300 "$out")"
+    done
+    expect 0 "a picture of a tensor of $f" "$tool" inspect --force --tensor layer.1.w --svg picture.svg $f
+    refused 1 "inspect of no tensor of $f" "$f: has no tensor layer.39.v; did you mean layer.39.w" \
+        "$tool" inspect --tensor layer.39.v $f
     expect 0 "test $f" "$tool" test $f
 done
 

@@ -479,9 +479,44 @@ static int inspect_one(const char *path, const struct tool_options *options, voi
     return status;
 }
 
-/* Adds an operand to the list; for an open folder, adds its shards instead. */
-static int add_operand(const char *path, struct folder *folder, char ***args, int *nargs)
+/* Whether the stored file at path has the tensor that `near` looks for. Else gives `near` its names. True if it cannot
+ * be read, which inspect reports. */
+static bool has_tensor(const char *path, struct suggest *near)
 {
+    struct pici_reader *reader = NULL;
+    struct pici_view view = PICI_VIEW_INIT;
+    struct pici_tensor_info tensor = PICI_TENSOR_INFO_INIT;
+    const size_t size = strlen(near->typed);
+    uint64_t tensors = 0;
+    int found = 0;
+    const bool has = pici_reader_open_path(&reader, path, NULL) != PICI_OK ||
+                     pici_reader_find_view(reader, near->typed, size, &view, &found) != PICI_OK || found ||
+                     pici_reader_find(reader, near->typed, size, &tensor) != PICI_E_ARG ||
+                     pici_reader_count(reader, &tensors) != PICI_OK;
+    for (uint64_t i = 0; !has && i < tensors && pici_reader_tensor(reader, i, &tensor) == PICI_OK; i++)
+        suggest_word(near, tensor.name);
+    pici_reader_close(reader);
+    return has;
+}
+
+/* Whether shard `number` of a checkpoint has the tensor that `near` looks for. Else gives `near` its names. */
+static bool shard_has(const struct folder *folder, size_t number, struct suggest *near)
+{
+    const struct shards *const index = &folder->index;
+    const struct shards_tensor *const found = shards_find_in(index, near->typed, strlen(near->typed), number);
+    const bool has = found && found->shard == number;
+    for (size_t i = 0; !has && i < index->tensors; i++)
+        if (index->tensor[i].shard == number)
+            suggest_word(near, index->tensor[i].name);
+    return has;
+}
+
+/* Adds an operand to the list; for an open folder, adds its shards instead: all of them, or those with `tensor`. */
+static int add_operand(const char *path, struct folder *folder, const char *tensor, char ***args, int *nargs)
+{
+    const int before = *nargs;
+    struct suggest near;
+    suggest_start(&near, tensor);
     if (folder && !folder->made && !folder->index.shards)
         return tool_usage(path, "has no " SHARDS_EXTENSION " files; inspect would show their tensors");
     if (folder && !folder->made)
@@ -504,9 +539,12 @@ static int add_operand(const char *path, struct folder *folder, char ***args, in
                                  : folder_path(path, folder->index.shard[number], "");
         if (!added)
             return TOOL_BAD;
-        bigger[(*nargs)++] = added;
+        if (!folder || !tensor || (folder->made ? has_tensor(added, &near) : shard_has(folder, number, &near)))
+            bigger[(*nargs)++] = added;
+        else
+            free(added);
     }
-    return TOOL_OK;
+    return folder && tensor && *nargs == before ? tool_no_tensor(path, &near) : TOOL_OK;
 }
 
 /* Makes the list of operands, with folders replaced by their shards. Skips folders that cannot be read. The caller
@@ -521,7 +559,7 @@ static int expand_folders(const struct tool_options *options, char ***args, int 
         const bool folder = folder_is(options->args[i]);
         int status = folder ? folder_open(&opened, options->args[i]) : TOOL_OK;
         if (!status)
-            status = add_operand(options->args[i], folder ? &opened : NULL, args, nargs);
+            status = add_operand(options->args[i], folder ? &opened : NULL, options->tensor, args, nargs);
         folder_close(&opened);
         worst = status > worst ? status : worst;
     }
