@@ -152,7 +152,7 @@ static enum pici_status create(const char *folder, struct pici_state *state, con
         status = pici_why(why, PICI_E_IO, folder, "is a log already");
     }
     if (!status && opts)
-        status = unused(pici_log_pack_state(state, base, &state->fd, opts, &made.whole, &made.stored, why));
+        status = unused(pici_log_pack_state(state, base, opts, &made.whole, &made.stored, why));
     else if (!status)
         status = unused(pici_log_copy_state(state, base, &made.whole, why));
     made.start = made.whole;
@@ -417,6 +417,7 @@ static enum pici_status append(struct pici_log *log, struct pici_state *newest, 
 {
     struct manifest_file previous, after;
     struct hashed hashed;
+    const struct like like = {newest->fd, next->fd};
     enum pici_status status = pici_state_hash(newest, &previous.bytes, &previous.hash, why);
     if (!status &&
         !manifest_file_equal(&previous, pici_manifest_state(&log->manifest, pici_manifest_newest(&log->manifest))))
@@ -426,7 +427,7 @@ static enum pici_status append(struct pici_log *log, struct pici_state *newest, 
     if (!status)
         status = pici_state_hash(next, &delta->state.bytes, &delta->state.hash, why);
     if (!status) /* an existing file of this name is from a killed append */
-        status = pici_hashed_open(&hashed, path, &next->fd, why);
+        status = pici_hashed_open(&hashed, path, &like, why);
     if (status)
         return status;
     status = pici_diff_states(pici_hashed_write, &hashed, newest, next, opts, why);
@@ -692,9 +693,9 @@ static enum pici_status clean(const struct pici_log *log, char *why)
     return s;
 }
 
-/* Packs the state at `path` to the file `to`, as the manifest's base. The new file gets the mode and owner of fd. */
+/* Packs the state at `path` to the file `to`, which gets its mode, as the manifest's base. */
 static enum pici_status pack_base(const struct pici_log *log, struct manifest *manifest, const char *path,
-                                  const char *to, const int *fd, int threads, char *why)
+                                  const char *to, int threads, char *why)
 {
     struct pici_deltas_info info = PICI_DELTAS_INFO_INIT;
     struct pici_diff_opts opts = PICI_DIFF_OPTS_INIT;
@@ -706,7 +707,7 @@ static enum pici_status pack_base(const struct pici_log *log, struct manifest *m
     if (!status)
         status = pici_state_open(&state, path, (int)info.type, info.dtype, why);
     if (!status)
-        status = unused(pici_log_pack_state(state, to, fd, &opts, &whole, &manifest->stored, why));
+        status = unused(pici_log_pack_state(state, to, &opts, &whole, &manifest->stored, why));
     const int error = errno;
     pici_state_free(state);
     errno = error;
@@ -728,17 +729,17 @@ static enum pici_status make_base(const struct pici_log *log, struct manifest *m
     manifest->whole = want;
     struct manifest plain = *manifest;
     plain.packed = false;
-    char *const from = base_path(log), *const whole = new_base_path(log, &plain),
-                *const to = new_base_path(log, manifest);
-    enum pici_status status = from && whole && to ? pici_log_check_file(from, stored_base(&log->manifest), why)
-                                                  : pici_log_nomem(log->folder, why);
+    char *const from = base_path(log), *const last = delta_path(log, newest), *const to = new_base_path(log, manifest),
+                *const whole = new_base_path(log, &plain);
+    enum pici_status status = from && last && to && whole ? pici_log_check_file(from, stored_base(&log->manifest), why)
+                                                          : pici_log_nomem(log->folder, why);
     if (!status && whole_deltas(log, log->manifest.base, &late, why) < newest)
         status = late;
-    int fd = status ? -1 : open(from, O_RDONLY | O_CLOEXEC);
-    if (!status && fd < 0) /* the new base must not be readable to more users than this one */
-        status = pici_log_io_failed(from, why);
+    struct like like = {-1, -1}; /* the new base must not be readable to more users than the old one and that delta */
     if (!status)
-        status = pici_hashed_open(&hashed, whole, &fd, why);
+        status = pici_log_like(&like, from, last, why);
+    if (!status)
+        status = pici_hashed_open(&hashed, whole, &like, why);
     if (!status) {
         status = apply_deltas(log, manifest->packed ? NULL : from, NULL, log->manifest.base, newest, pici_hashed_write,
                               &hashed, opts, &gone, why);
@@ -748,11 +749,11 @@ static enum pici_status make_base(const struct pici_log *log, struct manifest *m
         status = unused(pici_hashed_end(&hashed, status, whole, &found, why));
     }
     if (!status && manifest->packed)
-        status = pack_base(log, manifest, whole, to, &fd, opts->threads, why);
+        status = pack_base(log, manifest, whole, to, opts->threads, why);
     const int error = errno;
-    if (fd >= 0)
-        close(fd);
+    pici_log_like_close(&like);
     free(from);
+    free(last);
     free(whole);
     free(to);
     errno = error;

@@ -77,11 +77,34 @@ int pici_hashed_write(void *context, const void *bytes, size_t size)
     return pici_outfile_write(hashed->out, bytes, size);
 }
 
-enum pici_status pici_hashed_open(struct hashed *hashed, const char *path, const int *like, char *why)
+enum pici_status pici_log_like(struct like *like, const char *path, const char *other, char *why)
 {
+    *like = (struct like){open(path, O_RDONLY | O_CLOEXEC), -1};
+    if (like->fd < 0)
+        return pici_log_io_failed(path, why);
+    like->other = open(other, O_RDONLY | O_CLOEXEC);
+    return like->other < 0 ? pici_log_io_failed(other, why) : PICI_OK;
+}
+
+void pici_log_like_close(struct like *like)
+{
+    if (like->fd >= 0)
+        close(like->fd);
+    if (like->other >= 0)
+        close(like->other);
+}
+
+enum pici_status pici_hashed_open(struct hashed *hashed, const char *path, const struct like *like, char *why)
+{
+    int from[2];
+    size_t count = 0;
+    if (like && like->fd >= 0)
+        from[count++] = like->fd;
+    if (like && like->other >= 0)
+        from[count++] = like->other;
     *hashed = (struct hashed){0};
     pici_xxh64_init(&hashed->hash, 0);
-    const enum pici_status status = pici_outfile_open_like(&hashed->out, path, 1, like, like && *like >= 0);
+    const enum pici_status status = pici_outfile_open_like(&hashed->out, path, 1, from, count);
     if (!status)
         return PICI_OK;
     return status == PICI_E_IO ? pici_log_io_failed(path, why) : pici_log_nomem(path, why);
@@ -149,7 +172,8 @@ enum pici_status pici_log_copy_state(struct pici_state *state, const char *path,
     enum { PIECE = 1 << 18 };
     struct hashed hashed;
     uint8_t *const piece = malloc(PIECE);
-    enum pici_status status = piece ? pici_hashed_open(&hashed, path, &state->fd, why) : pici_log_nomem(path, why);
+    const struct like like = {state->fd, -1};
+    enum pici_status status = piece ? pici_hashed_open(&hashed, path, &like, why) : pici_log_nomem(path, why);
     if (status) {
         free(piece);
         return status;
@@ -168,19 +192,19 @@ enum pici_status pici_log_copy_state(struct pici_state *state, const char *path,
     return pici_hashed_end(&hashed, status, path, file, why);
 }
 
-enum pici_status pici_log_pack_state(struct pici_state *state, const char *path, const int *like,
-                                     const struct pici_diff_opts *opts, struct manifest_file *whole,
-                                     struct manifest_file *packed, char *why)
+enum pici_status pici_log_pack_state(struct pici_state *state, const char *path, const struct pici_diff_opts *opts,
+                                     struct manifest_file *whole, struct manifest_file *packed, char *why)
 {
     struct manifest_file after;
     struct hashed hashed;
     struct pici_state *empty;
+    const struct like like = {state->fd, -1};
     enum pici_status status = pici_state_hash(state, &whole->bytes, &whole->hash, why);
     if (!status && pici_state_new(&empty, path, state->type, NULL, 0, NULL, NULL))
         status = pici_log_nomem(path, why);
     if (status)
         return status;
-    status = pici_hashed_open(&hashed, path, like, why);
+    status = pici_hashed_open(&hashed, path, &like, why);
     if (!status) {
         status = pici_diff_states(pici_hashed_write, &hashed, empty, state, opts, why);
         if (!status)

@@ -36,8 +36,17 @@ struct hashed {
     uint64_t bytes;
 };
 
-/* like: an open file to copy mode and owner from, or NULL. */
-enum pici_status pici_hashed_open(struct hashed *hashed, const char *path, const int *like, char *why);
+/* Open files whose common mode and owner a new file gets; -1: none. */
+struct like {
+    int fd, other;
+};
+
+/* Open both files. Close them with pici_log_like_close, also after an error. */
+enum pici_status pici_log_like(struct like *like, const char *path, const char *other, char *why);
+void pici_log_like_close(struct like *like);
+
+/* like NULL: the default mode. */
+enum pici_status pici_hashed_open(struct hashed *hashed, const char *path, const struct like *like, char *why);
 
 /* A pici_write_fn. */
 int pici_hashed_write(void *hashed, const void *bytes, size_t size);
@@ -54,10 +63,9 @@ enum pici_status pici_log_read_manifest(struct manifest *manifest, const char *p
 /* Writes the file of a state. *file: its length and hash. */
 enum pici_status pici_log_copy_state(struct pici_state *state, const char *path, struct manifest_file *file, char *why);
 
-/* Writes a state as a delta from a state without tensors. *whole: length and hash of the state's file; *packed: of the
- * written file. */
-enum pici_status pici_log_pack_state(struct pici_state *state, const char *path, const int *like,
-                                     const struct pici_diff_opts *opts, struct manifest_file *whole,
-                                     struct manifest_file *packed, char *why);
+/* Writes a state as a delta from a state without tensors. The file gets the mode of the state's file. *whole: length and
+ * hash of that file; *packed: of the written file. */
+enum pici_status pici_log_pack_state(struct pici_state *state, const char *path, const struct pici_diff_opts *opts,
+                                     struct manifest_file *whole, struct manifest_file *packed, char *why);
 
 #endif

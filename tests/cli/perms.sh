@@ -51,6 +51,30 @@ chmod 644 d.pici
 expect 0 "apply" "$tool" apply --force -o s.npy a.npy d.pici
 mode "apply of what all may read" -rw-r--r-- s.npy
 
+# ---- of a log: what its base and its deltas permit
+chmod 640 a.npy
+expect 0 "log init" "$tool" log init l a.npy
+expect 0 "log apply" "$tool" log apply l t.npy
+mode "log apply of a secret base" -rw-r----- t.npy
+chmod 600 b.npy
+expect 0 "log append" "$tool" log append l a.npy b.npy
+expect 0 "log apply" "$tool" log apply l t.npy
+mode "log apply to a file" -rw-r----- t.npy
+expect 0 "log apply" "$tool" log apply l u.npy
+same "log apply" b.npy u.npy
+mode "log apply of a secret delta" -rw------- u.npy
+mode "log append of a secret state" -rw------- l/delta-000000001.pici
+chmod 644 b.npy
+expect 0 "log append" "$tool" log append l b.npy a.npy
+mode "log append of a state" -rw-r----- l/delta-000000002.pici
+chmod 600 a.npy
+expect 0 "log append" "$tool" log append l a.npy b.npy
+mode "log append after a secret state" -rw------- l/delta-000000003.pici
+chmod 644 l/base-000000000.npy
+expect 0 "log compact" "$tool" log compact l
+mode "log compact to a secret state" -rw------- l/base-000000003.npy
+chmod 644 a.npy b.npy
+
 # ---- what is replaced keeps what it has
 for m in 600:-rw------- 640:-rw-r----- 664:-rw-rw-r--; do
     cp a.npy p.npy

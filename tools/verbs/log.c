@@ -4,11 +4,14 @@
 #define _POSIX_C_SOURCE 200809L
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "delta/delta.h"
 #include "input/looks.h"
 #include "input/tensors.h"
 #include "output/output.h"
@@ -73,6 +76,10 @@ static int append_pair(const struct tool_options *options, struct pici_log *delt
     TRY(tensors_open_pair(&pair->base, &pair->next, options->args + 1, options));
     TRY(tensors_state(&pair->base, &pair->from));
     TRY(tensors_state(&pair->next, &pair->to));
+    pair->from->fd = fcntl(pair->base.input.fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); /* the delta permits what */
+    pair->to->fd = fcntl(pair->next.input.fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);   /* both files do */
+    if (pair->from->fd < 0 || pair->to->fd < 0)
+        return tool_bad(options->args[0], "%s", strerror(errno));
     return tool_failed(options->args[0], pici_log_append(delta_log, pair->from, pair->to, &diff_options, reason),
                        reason);
 }
@@ -163,12 +170,44 @@ static int write_newest(const struct tool_options *options, const struct pici_lo
     return apply(options, delta_log, output, exists);
 }
 
+/* Restricts permissions to what a file of a log permits. Skips all but bases and deltas, and what has been removed
+ * meanwhile. */
+static int restrict_to(struct pici_perms *perms, DIR *directory, const char *entry)
+{
+    if (strncmp(entry, "base-", 5) != 0 && strncmp(entry, "delta-", 6) != 0)
+        return TOOL_OK;
+    const int fd = openat(dirfd(directory), entry, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0)
+        return TOOL_OK;
+    const int status = output_perms(perms, entry, fd);
+    close(fd);
+    return status;
+}
+
+/* The permissions for a new file: what all bases and deltas of the log permit. */
+static int perms_of_log(struct pici_perms *perms, const char *folder)
+{
+    int status = TOOL_OK;
+    DIR *const directory = opendir(folder);
+    if (!directory)
+        return tool_bad(folder, "%s", strerror(errno));
+    for (struct dirent *entry; !status && (entry = readdir(directory));)
+        status = restrict_to(perms, directory, entry->d_name);
+    closedir(directory);
+    return status;
+}
+
 static int open_and_apply(const struct tool_options *options, struct pici_log *delta_log)
 {
-    struct output output;
+    struct output output = {.fd = -1};
+    struct pici_perms perms = {0};
     struct stat file_info = {0};
     const bool exists = stat(options->args[1], &file_info) == 0 || errno != ENOENT;
-    TRY(output_open(&output, options->args[1], NULL, true));
+    int opened = exists ? TOOL_OK : perms_of_log(&perms, options->args[0]);
+    if (!opened)
+        opened = output_open_as(&output, options->args[1], NULL, &perms, true);
+    pici_perms_free(&perms);
+    TRY(opened);
     const int status = write_newest(options, delta_log, &output, exists, (uint64_t)file_info.st_size);
     output_discard(&output);
     return status;
