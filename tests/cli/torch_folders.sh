@@ -107,5 +107,27 @@ for name in model.safetensors original/consolidated.00.pth; do
     expect 1 "$name, damaged" "$tool" decompress -T 1 -o x bad
     absent "$name, damaged" x
 done
+# ---- a file that changes while it is read is an error at once, not when the folder is restored
+cat >moving.py <<'PY'
+import os
+from torchfile import save, tensor
+os.mkdir("moving")
+save("moving/x.pth", {"w": tensor("Float", "0", 1 << 24, (1 << 24,), (1,))}, {"0": bytes(1 << 26)})
+PY
+PYTHONPATH=$root/tests/cli python3 moving.py 2>"$err" && pass || fail "moving.py: $(tail -n 3 "$err")"
+cp m/model.safetensors moving
+(while touch moving/x.pth; do :; done) &
+touching=$!
+for _ in 1 2 3 4 5 6 7 8; do # the file may stay as it is for a while
+    rm -rf moving.pici
+    "$tool" compress -q moving >"$out" 2>"$err"
+    status=$?
+    [ $status = 0 ] || break
+done
+kill $touching
+judge 1 "compress of a file that changes" $status
+says "compress of a file that changes" 'moving/x.pth: has changed while it was read$' "$err"
+absent "compress of a file that changes" moving.pici
+
 clean "after all that"
 finish

@@ -168,6 +168,8 @@ static int compress_source(struct job *job, const char *path, const char *out_pa
     const double start = term_now(); /* after prompts, which may take long */
     TRY(copy(job, options));
     const double seconds = term_now() - start;
+    if (shard && !forward) /* its hash was taken earlier */
+        TRY(input_expect_unchanged(&job->input, path));
     TRY(output_commit(&job->output));
     if (!shard)
         return result_done(results, options, path, &job->input, &job->output, false, seconds);
