@@ -47,6 +47,6 @@ def pieces(f: File, elements: Callable[[Tensor], Tensor] = lambda t: t) -> Itera
         step = max(1, _PIECE // found._d.itemsize)
         for first in range(0, found.size, step):
             n = min(step, found.size - first)
-            run = found._elements(first, n, (n,))
+            run = found._elements(first, n, (n,)).view(found._d.storage)  # a number may have two parts
             yield run.astype(run.dtype.newbyteorder(">" if big else "<"), copy=False).tobytes()
     yield head[at:]

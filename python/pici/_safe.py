@@ -21,6 +21,7 @@ from .deltas import SAFETENSORS, WORDS, Held, arrays_of, check_utf8, safetensors
 from .errors import CorruptError, NoTensorError
 from .file import File, Tensor, create
 
+_F6_WORDS = {"f6e2m3": "F6_E2M3", "f6e3m2": "F6_E3M2"}
 _FRAMEWORKS = {"np": "numpy", "numpy": "numpy", "pt": "torch", "torch": "torch", "pytorch": "torch"}
 
 
@@ -91,6 +92,11 @@ def _own(found: Any) -> Any:
     return np.array(found) if isinstance(found, np.ndarray) else found
 
 
+def _word(tensor: Tensor) -> str:
+    """The dtype as a .safetensors file spells it; else pici's name."""
+    return WORDS.get(tensor._d, _F6_WORDS.get(tensor.dtype, tensor.dtype))
+
+
 def _placed(tensor: Any, device: Any) -> Any:
     return tensor if device is None else tensor.to(device)
 
@@ -153,7 +159,7 @@ class safe_open:
     def get_slice(self, name: str) -> Slice:
         found = self._found(name)
         if isinstance(found, Tensor):
-            return Slice(found, WORDS.get(found._d, found.dtype), self._to, self._device)
+            return Slice(found, _word(found), self._to, self._device)
         return Slice(found, self._json()[name]["dtype"], self._to, self._device)
 
     def _json(self) -> dict[str, Any]:

@@ -366,6 +366,9 @@ class File(Mapping[str, Tensor]):
         if failed.status == CorruptError.status and self._source.path is not None:
             kind = _looks.words(_looks.first_of(self.path))
             message = f"{self.path} is {kind}" if kind else message
+        if message == "not a regular file":
+            kind = "a folder: pici.load() reads one of tensors" if os.path.isdir(self.path) else message
+            message = f"{self.path} is {kind}"
         fault = Fault(failed.offset, None, rule[1]) if rule else None
         return make(failed.status, message, fault, code, self.path)
 

@@ -18,8 +18,10 @@ overwrite: replace an existing folder that is empty, a checkpoint, or a folder o
 """
 from __future__ import annotations
 
+import functools
 import json
 import math
+import operator
 import os
 import stat
 import sys
@@ -43,7 +45,7 @@ from ._references import KEY as REFERENCE_KEY
 from ._references import Reference, follow, reference_of, twins
 from ._streams import Path
 from .deltas import SAFETENSORS, WORD_TYPES, Held, Out, Row, arrays_of, diff_opts, got, stored_shape
-from .errors import ArgumentError, CorruptError, LimitError, NoTensorError, make
+from .errors import ArgumentError, CorruptError, IoError, LimitError, NoTensorError, make
 from .file import File, Tensor, create
 
 _NAME_MOST, _DEPTH_MOST = 240, 16
@@ -194,6 +196,7 @@ class _Checkpoint:
         self.raw = [name for name, size in self.files.items() if ends(name, ".distcp") and size]
         if not self.names + self.raw:
             raise ValueError(f"{path} has no .safetensors or .distcp files")
+        self._stats = {name: (path / name).stat() for name in self.names + self.raw}
         self.shards = {name: _Shard(path / name) for name in self.names}
         #: the first of each name, and by shard and name
         self.tensors: dict[str, _Tensor] = {}
@@ -211,6 +214,11 @@ class _Checkpoint:
         for shard, tensors in self.placed.items():
             for name in wanted & tensors.keys():
                 _once(self.path, where, name, shard)
+
+    def expect_unchanged(self, name: str) -> None:
+        was, now = self._stats[name], (self.path / name).stat()
+        if (was.st_size, was.st_mtime_ns) != (now.st_size, now.st_mtime_ns):
+            raise IoError(f"{self.path / name} has changed while it was read")
 
     def find(self, name: str, shard: str) -> Optional[_Tensor]:
         """A tensor of the base of a shard's delta."""
@@ -454,11 +462,16 @@ def _put(out: Out, data: Any) -> None:
         raise OSError(code, os.strerror(code), out.path)
 
 
-def _like(path: _P, old: _P) -> None:
-    """Give a file the permissions and the times of another."""
+def _like(path: _P, old: _P, most: int = 0o777) -> None:
+    """Give a file the permissions and the times of another. most: the most to permit."""
     found = old.stat()
-    os.chmod(path, stat.S_IMODE(found.st_mode) & 0o777)
+    os.chmod(path, stat.S_IMODE(found.st_mode) & most)
     os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+def _permitted(c: _Checkpoint) -> int:
+    """What all shards of a checkpoint permit."""
+    return functools.reduce(operator.and_, ((c.path / name).stat().st_mode for name in c.names), 0o777)
 
 
 def _copy(old: _P, new: _P, want: Optional[_Sum] = None) -> _Sum:
@@ -543,7 +556,9 @@ def compress_folder(
                         piece = t.data[at : at + _PIECE]
                         w._write(None, piece if sys.byteorder == "little" else _swapped(piece, t.dtype), t.dtype)
             _like(path, c.path / name)
-            return _Stored("shard", _sum_of_mapped(whole), _sum(path))
+            original = _sum_of_mapped(whole)
+            c.expect_unchanged(name)
+            return _Stored("shard", original, _sum(path))
 
         made = _each(c.files, one, len(c.names) + len(c.raw), threads)
         _write_list(to.temp, "compressed", dict(zip(c.files, made)), bool(first))
@@ -608,6 +623,7 @@ def diff_folders(
     old, c = _Checkpoint(_P(os.fsdecode(base))), _Checkpoint(_P(os.fsdecode(new)))
     c.refuse_names()
     removed = [t for name, t in old.tensors.items() if name not in c.tensors]
+    most = _permitted(old)
     with OutFolder(delta, c.path, overwrite, c, old.path) as to:
 
         def shard(name: str, each: int) -> _Stored:
@@ -627,7 +643,8 @@ def diff_folders(
                 got(_codec.diff_states(out.handle, before.handle, after.handle, opts), out.path)
                 out.commit()
                 original = _sum_of(after)
-            _like(path, c.path / name)
+            c.expect_unchanged(name)
+            _like(path, c.path / name, most)
             return _Stored("shard", original, _sum(path))
 
         def one(name: str, each: int) -> _Stored:
@@ -660,6 +677,7 @@ def apply_folders(
         if all(_sum(old.path / name) == m.files[name].original for name in short):
             return
     where = old.path if out is None else out
+    most = _permitted(old)
     with OutFolder(where, old.path, overwrite or out is None, m, m.path, out is None) as to:
 
         def one(name: str, each: int) -> None:
@@ -672,6 +690,7 @@ def apply_folders(
                 _copy(m.path / name, path, want.original)
             else:
                 _apply(old, name, m.path / f"{name}.pici", path, want.original, each)
+                _like(path, m.path / f"{name}.pici", most)
 
         _each(m.files, one, sum(f.kind == "shard" for f in m.files.values()), threads)
         to.commit()
@@ -701,7 +720,6 @@ def _apply(old: _Checkpoint, shard: str, delta: _P, path: _P, want: _Sum, thread
         out = stack.enter_context(Out(path, False))
         row.to_file(out, before, threads)
         out.commit()
-    _like(path, delta)
     _matched(delta, _sum(path), want)
 
 

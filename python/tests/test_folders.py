@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -120,6 +121,44 @@ class Folders(unittest.TestCase):
                 pici.load(folder, names=["w"])
         with self.assertRaises(pici.LimitError):
             pici.load(self.made, max_bytes=10)
+
+    def test_changed_meanwhile(self):
+        """A file that changes while it is read is an error at once, not when the folder is restored."""
+        shard, begun = sorted(self.new.glob("*.safetensors"))[0], pici._codec.outfile_open
+
+        def change_first(path, force):
+            if path.endswith(b".pici"):
+                os.utime(shard, ns=(0, time.time_ns()))
+            return begun(path, force)
+
+        calls = [lambda: pici.compress_folder(self.new, self.made)]
+        calls.append(lambda: pici.diff_folders(self.old, self.new, self.made))
+        for call in calls:
+            with mock.patch.object(pici._codec, "outfile_open", change_first):
+                with self.assertRaisesRegex(pici.IoError, f"{shard.name} has changed while it was read"):
+                    call()
+        self.no_rest("old", "new")
+
+    def test_permissions(self):
+        """What is made of two files permits no more than both."""
+
+        def shards_allow(folder):
+            return {p.stat().st_mode & 0o777 for p in folder.rglob("*.safetensors*") if ".index" not in p.name}
+
+        def allow(folder, mode):
+            for p in folder.iterdir():
+                p.chmod(mode)
+
+        allow(self.old, 0o600)
+        allow(self.new, 0o644)
+        pici.diff_folders(self.old, self.new, self.made)
+        self.assertEqual(shards_allow(self.made), {0o600})
+        allow(self.made, 0o644)
+        pici.apply_folders(self.old, self.made, out=self.dir / "out")
+        self.assertEqual(shards_allow(self.dir / "out"), {0o600})
+        pici.apply_folders(self.old, self.made)
+        self.assertEqual(files(self.old), files(self.new))
+        self.assertEqual(shards_allow(self.old), {0o600})
 
     def test_delta(self):
         for small in (None, True, False):

@@ -67,6 +67,16 @@ class Safe(unittest.TestCase):
         with pici.safe_open(self.path, "numpy") as f:
             self.assertIsNone(f.metadata())
 
+    def test_words(self):
+        with pici.create(self.path, overwrite=True) as w:
+            w.add("x", np.zeros((4, 6), np.uint8), attrs={"source.dtype": b"F6_E2M3"})
+            w.add("y", np.zeros((4, 6), np.uint8), attrs={"source.dtype": b"F6_E3M2"})
+        with pici.safe_open(self.path, framework="np") as f:
+            self.assertEqual([f.get_slice(name).get_dtype() for name in "xy"], ["F6_E2M3", "F6_E3M2"])
+        for call in (pici.open, lambda path: pici.safe_open(path, "np")):
+            with self.assertRaisesRegex(pici.ArgumentError, f"{self.dir} is a folder: pici.load"):
+                call(self.dir)
+
     def test_refused(self):
         with self.assertRaisesRegex(ValueError, "framework='tf'"):
             pici.safe_open(self.path, "tf")
@@ -140,6 +150,12 @@ class Safe(unittest.TestCase):
             with pici.open(self.path) as f:
                 got = b"".join(_original.pieces(f))
             self.assertEqual(got, head[: len(head) - len(end)] + np.arange(5, dtype="<i2").tobytes() + end)
+        pairs = np.arange(6, dtype=np.float16).reshape(3, 2)
+        for word, x in ((b"complex32", pairs), (b"<c8", pairs.astype(np.float32)), (b"", pairs)):
+            with pici.create(self.path, overwrite=True) as w:
+                w.add("x", x, attrs={"source.dtype": word, "source.endian": b"big"})
+            with pici.open(self.path) as f:  # each part of a number is in this order
+                self.assertEqual(b"".join(_original.pieces(f)), x.astype(x.dtype.newbyteorder(">")).tobytes())
         for bad in ({"source.before": b"99"}, {"source.before": b"-1"}, {"source.deflate": b""}):
             with pici.create(self.path, attrs=attrs, overwrite=True) as w:
                 w.add("x", np.zeros(5), attrs=bad)

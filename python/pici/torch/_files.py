@@ -33,7 +33,7 @@ def load(
     numbers and shared storages. For other .pici files and .safetensors files, a dict of tensors; the latter by a path.
 
     map_location, weights_only, options: as for torch.load(), but the default is weights_only=True with any version of
-        torch: False lets a file run code.
+        torch: False lets a file run code. mmap has no effect on a .pici file.
     threads, max_bytes: as for pici.load()."""
     told = {"map_location": map_location, "weights_only": weights_only, **options}
     first = _looks.first_of(os.fsdecode(f)) if is_path(f) else _looks.first_in(f)  # type: ignore[arg-type]
@@ -47,7 +47,7 @@ def load(
                 for piece in _original.pieces(opened):
                     original.write(piece)
                 original.seek(0)
-                return torch.load(original, **told)
+                return torch.load(original, **{**told, "mmap": None} if "mmap" in told else told)
     if callable(map_location) or isinstance(map_location, Mapping):
         raise TypeError("map_location of a file that is no .pt is a device: pass 'cpu' or 'cuda:0'")
     return _placed(pici.load(f, to="torch", threads=threads, max_bytes=max_bytes), map_location)

@@ -55,6 +55,7 @@ class Files(unittest.TestCase):
             subprocess.run([tool, "compress", "-q", "--force", "-o", self.path, self.pt], check=True)
             self.same(pici.torch.load(self.path))
             self.same(pici.torch.load(io.BytesIO(self.path.read_bytes())))
+            self.same(pici.torch.load(self.path, mmap=True))
             with pici.open(self.path) as f:
                 self.assertEqual(f["model.fc.weight"][:].tolist(), checkpoint()["model"]["fc.weight"].tolist())
         self.assertEqual(pici.torch.load(self.path, "meta")["model"]["half"].device.type, "meta")
