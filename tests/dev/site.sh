@@ -41,7 +41,7 @@ n=$((n + 2))
 
 ! grep -rqE '^ {2,3}[-*] ' "$tmp/pages/docs" "$tmp/pages/formats" || die "a nested list is not indented by four spaces"
 tools/dev/benchmarks --check || die "docs/benchmarks.md is not what its records give: make figures"
-tools/dev/figures --check "$build/picitool" || die "the figures of predictions are not what picitool draws: make figures"
+tools/dev/figures --check "$build/picitool" || die "the figures are not what picitool predicts: make figures"
 n=$((n + 2))
 
 # A page, a header or a specification that is wrong stops make site.
