@@ -89,11 +89,14 @@ LINK_FLAGS = -pthread $(CFLAGS) $(if $(SANITIZE),-fsanitize=$(SANITIZE)) $(LDFLA
 LINK = $(CC) $(LINK_FLAGS)
 # A shared library, by the name that programs load it by. One with sanitizers has symbols of their runtime's.
 SHARED = -shared -Wl,-soname,$(1).$(SOVERSION) $(if $(SANITIZE),,-Wl,-z,defs)
+# Where a library looks for libpici before the system's folders. A program's own path does not hold for its libraries.
+BESIDE = -Wl,-rpath,'$$ORIGIN'
 MAP = -Wl,--version-script=lib/$(1).map
 # macOS: exports follow from the visibility of functions alone.
 ifneq ($(findstring darwin,$(MACHINE)),)
 override CPPFLAGS += -include packaging/macos/linux_names.h
 SHARED = -dynamiclib -Wl,-install_name,@rpath/$(1).$(SOVERSION)
+BESIDE = -Wl,-rpath,@loader_path
 MAP =
 endif
 # What libpici is linked with, what libpici_coll, and what programs that have both.

@@ -47,8 +47,8 @@ $(PICI_SO): $(PICI_OBJ)
 	$(Q)ln -sf $(@F) $@.$(SOVERSION)
 
 $(COLL_SO): $(COLL_OBJ) $(PICI_SO)
-	$(call link,$(LINK) $(call SHARED,libpici_coll.so) $(call MAP,pici_coll),$(COLL_LIBS))
+	$(call link,$(LINK) $(call SHARED,libpici_coll.so) $(BESIDE) $(call MAP,pici_coll),$(COLL_LIBS))
 	$(Q)ln -sf $(@F) $@.$(SOVERSION)
 
 $(PICI_SO): lib/pici.map
-$(COLL_SO): lib/pici_coll.map
+$(COLL_SO): lib/pici_coll.map mk/library.mk

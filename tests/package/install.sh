@@ -126,6 +126,13 @@ if command -v pkg-config >/dev/null 2>&1; then
     $cc -std=c11 -Wall -Wextra -Wpedantic -Werror -o shared collective.c $(flags --cflags --libs pici-coll) ||
         die "shared link with libpici_coll"
     LD_LIBRARY_PATH="$lib" ./shared >/dev/null || die "the program with the shared libpici_coll"
+    # A program that calls nothing of libpici, by a linker that leaves out what is not needed, and by its own path.
+    sed 's/ || printf.*;/;/' collective.c >alone.c
+    # shellcheck disable=SC2046
+    $cc -std=c11 -Wall -Wextra -Wpedantic -Werror -o alone alone.c -Wl,--as-needed -Wl,-rpath,"$lib" \
+        $(flags --cflags --libs pici-coll) || die "shared link with libpici_coll alone"
+    ! readelf -d alone 2>/dev/null | grep 'NEEDED.*libpici\.so' || die "the linker brings libpici"
+    ./alone || die "the program with the shared libpici_coll, by its own path"
     # shellcheck disable=SC2046
     $cc -std=c11 -Wall -Wextra -Wpedantic -Werror -o static collective.c $(flags --cflags pici-coll) \
         "$lib/libpici_coll.a" "$lib/libpici.a" \
