@@ -101,7 +101,18 @@ static inline int print_sign_sizes(int json, size_t *records)
     return missed;
 }
 
-/* A table for each of the dtypes with limits, or JSON records that begin with a comma unless *records is 0. Returns the
+static inline void print_sizes_head(const char *what, enum pici_dtype dtype)
+{
+    char title[64];
+    snprintf(title, sizeof title, "%s, %s", what, pici_dtype_name(dtype));
+    printf("\n%-34s", title);
+    for (size_t c = 0; c < COUNT_OF(sizes_density); c++) {
+        snprintf(title, sizeof title, "%g%% set", sizes_density[c]);
+        printf(" %10s", title);
+    }
+}
+
+/* Two tables for each of the dtypes with limits, or JSON records that begin with a comma unless *records is 0. Returns the
  * number of limits missed. */
 static inline int print_sizes(int json, size_t *records)
 {
@@ -111,7 +122,7 @@ static inline int print_sizes(int json, size_t *records)
         const enum pici_dtype t = sizes_limit[k].dtype;
         const size_t width = pici_dtype_width(t), cap = 2 * pici_bound(PICI_COO, t, SIZES_N);
         void *const src = buffer(SIZES_N * width, 0), *const block = malloc(cap);
-        double ratio[FORMATS][COLUMNS], limit[COLUMNS];
+        double ratio[FORMATS][COLUMNS], bound[COLUMNS], limit[COLUMNS];
         if (!block)
             die("out of memory");
         for (size_t c = 0; c < COLUMNS; c++) {
@@ -123,15 +134,15 @@ static inline int print_sizes(int json, size_t *records)
                 if (pici_compress(block, cap, &len, src, SIZES_N, t, sizes_format[f], NULL) != PICI_OK ||
                     (sizes_format[f] == PICI_HYBRID && pici_inspect(&info, block, len) != PICI_OK))
                     die("sizes: compress failed");
-                const double bound = entropy_bound(SIZES_N, (double)info.nnz, (double)width);
-                ratio[f][c] = (double)len / bound;
+                bound[c] = entropy_bound(SIZES_N, (double)info.nnz, (double)width);
+                ratio[f][c] = (double)len / bound[c];
                 missed += sizes_format[f] == PICI_HYBRID && ratio[f][c] > limit[c];
                 if (!json)
                     continue;
                 printf("%s\n  {\"what\":\"size\",\"dtype\":\"%s\",\"elements\":%d,\"density\":%g,\"nonzero\":%llu,"
                        "\"format\":\"%s\",\"bytes\":%zu,\"bound_bytes\":%.0f,\"times_bound\":%.4g",
                        (*records)++ ? "," : "", pici_dtype_name(t), SIZES_N, sizes_density[c] / 100,
-                       (unsigned long long)info.nnz, pici_format_name(sizes_format[f]), len, bound, ratio[f][c]);
+                       (unsigned long long)info.nnz, pici_format_name(sizes_format[f]), len, bound[c], ratio[f][c]);
                 if (sizes_format[f] == PICI_HYBRID)
                     printf(",\"limit\":%g", limit[c]);
                 printf("}");
@@ -142,13 +153,7 @@ static inline int print_sizes(int json, size_t *records)
         if (json)
             continue;
 
-        char title[64];
-        snprintf(title, sizeof title, "size / entropy bound, %s", pici_dtype_name(t));
-        printf("\n%-34s", title);
-        for (size_t c = 0; c < COLUMNS; c++) {
-            snprintf(title, sizeof title, "%g%% set", sizes_density[c]);
-            printf(" %10s", title);
-        }
+        print_sizes_head("size / entropy bound", t);
         for (size_t f = 0; f < FORMATS; f++) {
             printf("\n  %-32s", pici_format_name(sizes_format[f]));
             for (size_t c = 0; c < COLUMNS; c++)
@@ -158,6 +163,14 @@ static inline int print_sizes(int json, size_t *records)
         printf("\n  %-32s", "    limit of hybrid");
         for (size_t c = 0; c < COLUMNS; c++)
             printf(" %9.3f ", limit[c]);
+        printf("\n");
+
+        print_sizes_head("size in % of dense elements", t);
+        for (size_t f = 0; f <= FORMATS; f++) {
+            printf("\n  %-32s", f < FORMATS ? pici_format_name(sizes_format[f]) : "entropy bound");
+            for (size_t c = 0; c < COLUMNS; c++)
+                printf(" %9.3g ", 100 * bound[c] * (f < FORMATS ? ratio[f][c] : 1) / (double)(SIZES_N * width));
+        }
         printf("\n");
     }
     if (!json)
