@@ -76,11 +76,11 @@ def load(
 
 
 def _of_safetensors(path: str, to: str, names: Optional[Iterable[str]]) -> dict[str, Any]:
+    wanted = None if names is None else list(names)
     with Held(path, 0, SAFETENSORS):  # which checks its header
-        found = arrays_of(np.fromfile(path, np.uint8), to)
-    if names is None:
-        return found
-    wanted = list(names)
+        if wanted is None:
+            return arrays_of(np.fromfile(path, np.uint8), to)
+        found = arrays_of(np.memmap(path, np.uint8, "r"), to, set(wanted))
     for name in wanted:
         if name not in found:
             raise NoTensorError(f"no tensor {name!r} in {path}")

@@ -24,7 +24,7 @@ import os
 import resource
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Optional, TypeVar, Union, cast, overload
 
@@ -704,20 +704,21 @@ def apply_delta(
     return update
 
 
-def arrays_of(whole: Storage, to: str) -> dict[str, Any]:
-    """Views of the tensors of a .safetensors file in memory, in the order of its header."""
+def arrays_of(whole: Storage, to: str, names: Optional[Container[str]] = None) -> dict[str, Any]:
+    """Views of the tensors of a .safetensors file in memory, in the order of its header. names: copies of these
+    alone."""
     end = 8 + int.from_bytes(whole[:8].tobytes(), "little")
     try:
         entries = json.loads(whole[8:end].tobytes())
         found = {}
         for name, t in entries.items():
-            if name == "__metadata__":
+            if name == "__metadata__" or (names is not None and name not in names):
                 continue
             d = WORD_TYPES[t["dtype"]]
             first, last = t["data_offsets"]
             elements = whole[end + first : end + last]
-            if elements.ctypes.data % d.storage.itemsize:
-                elements = elements.copy()
+            if names is not None or elements.ctypes.data % d.storage.itemsize:
+                elements = np.array(elements)
             elements = elements.view(d.storage.newbyteorder("<"))
             if not _LITTLE:
                 elements = elements.astype(d.storage)

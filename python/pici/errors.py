@@ -193,7 +193,7 @@ def make(status: int, message: str, fault: Optional[Fault] = None, code: int = 0
     message = _shown(message)
     if cls is IoError:
         text = message + _ADVICE.get(code, "")
-        error = _IO.get(code, IoError)(code, text, path) if code else IoError(text)
+        error = _IO.get(code, IoError)(code, text, *([path] if path else [])) if code else IoError(text)
     else:
         error = cls(message)
         error.status = status

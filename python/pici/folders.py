@@ -737,8 +737,7 @@ def load_folder(
         c.refuse_twice(c.tensors if wanted is None else wanted)
         some = None if wanted is None else set(wanted)
         for name, shard in c.shards.items():
-            if some is None or any(t.name in some for t in shard.tensors):
-                found.update(arrays_of(np.fromfile(folder / name, np.uint8), to))
+            found.update(arrays_of(np.fromfile(folder / name, np.uint8) if some is None else shard.whole, to, some))
         return found if wanted is None else {name: found[name] for name in wanted}
     m = _Made(folder, "compressed")
     _refuse_raw(folder, m.shards)

@@ -101,6 +101,14 @@ class Looks(unittest.TestCase):
         for path in ("in", "out"):
             self.assertEqual([t.dtype for t in pici.list_folder(self.dir / path).values()], names)
 
+    def test_errors_name_a_path_or_none(self):
+        here = self.dir / "file"
+        here.write_bytes(b"")
+        for call in (pici.DeltaLog, lambda path: pici.DeltaLog.create(path, {"x": np.ones(3)})):
+            with self.assertRaisesRegex(OSError, "file/log") as caught:
+                call(here / "log")
+            self.assertFalse(str(caught.exception).endswith("''"), caught.exception)
+
     def test_errors_name_the_tensor(self):
         path = self.dir / "w.pici"
         for bad, kind in ((object(), TypeError), (np.array(["text"]), TypeError), (np.ma.array([1.0]), ValueError)):

@@ -67,6 +67,27 @@ class Safe(unittest.TestCase):
         with pici.safe_open(self.path, "numpy") as f:
             self.assertIsNone(f.metadata())
 
+    def test_some_names(self):
+        """load() of a few tensors of a .safetensors file, alone or in a folder, reads and checks these alone."""
+        head = b'{"mask":{"dtype":"BOOL","shape":[1048576],"data_offsets":[0,1048576]},'
+        head += b'"x":{"dtype":"F32","shape":[3],"data_offsets":[1048576,1048588]}}'
+        theirs = self.dir / "x.safetensors"
+        rest = b"\2" * 1048576 + np.arange(3, dtype="<f4").tobytes()
+        theirs.write_bytes(len(head).to_bytes(8, "little") + head + rest)
+        for path in (theirs, self.dir):
+            with self.assertRaisesRegex(ValueError, "no bool"):
+                pici.load(path)
+            found = pici.load(path, names=["x"])
+            self.same(found, {"x": np.arange(3, dtype=np.float32)})
+            found["x"][0] = 7
+            base = found["x"]
+            while isinstance(base.base, np.ndarray):
+                base = base.base
+            self.assertEqual((base.nbytes, base.base), (12, None))  # not the whole file
+            with self.assertRaisesRegex(pici.NoTensorError, "no tensor 'y'"):
+                pici.load(path, names=["x", "y"])
+        self.assertEqual(theirs.read_bytes()[-12:-8], bytes(4))
+
     def test_words(self):
         with pici.create(self.path, overwrite=True) as w:
             w.add("x", np.zeros((4, 6), np.uint8), attrs={"source.dtype": b"F6_E2M3"})
