@@ -217,13 +217,17 @@ struct small_tables {
     uint8_t token[SMALL_CLASSES][SMALL_TOKENS]; /* odds of levels or nodes; 0 where there are none */
 };
 
-enum : uint32_t { SMALL_STRIDE = SMALL_TOKENS + 1, SMALL_BINS = 256 };
+enum : uint32_t {
+    SMALL_STRIDE = SMALL_TOKENS + 1,
+    SMALL_COUNTERS = SMALL_CLASSES * SMALL_STRIDE, /* of the tokens of all classes */
+    SMALL_BINS = 256
+};
 
 /* The shared memory of a warp for a small delta. */
 struct alignas(16) small_memory {
-    small_tables own;                              /* computed from the elements */
-    small_tables read;                             /* the chunk's tables */
-    uint32_t tokens[SMALL_CLASSES * SMALL_STRIDE]; /* changed elements of a class with a token */
+    small_tables own;                /* computed from the elements */
+    small_tables read;               /* the chunk's tables */
+    uint32_t tokens[SMALL_COUNTERS]; /* changed elements of a class with a token */
     uint32_t sampled[SMALL_CLASSES];
     uint32_t bins[SMALL_BINS]; /* of exponents or mantissas; or bits not yet written to the chunk */
 };

@@ -464,7 +464,7 @@ PICI_DEV uint32_t warp_diff_small(uint8_t *chunk, uint32_t *least, const typenam
     making.room = small_make_room_at<T>(room, making.n);
     making.memory = memory;
     hw::syncwarp();
-    small_clear(memory->tokens, SMALL_CLASSES * SMALL_STRIDE);
+    small_clear(memory->tokens, SMALL_COUNTERS);
     small_clear(memory->bins, SMALL_BINS);
     const uint32_t more = small_find_changes(making, &largest);
     *least = 0;

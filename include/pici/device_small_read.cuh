@@ -147,7 +147,7 @@ template <class K> PICI_DEV bool small_read_head(small_reading<K> &reading)
     if (reading.len >= small_limit<T>(reading.n >> K::PAIRS) || reading.len < SMALL_TABLES_AT)
         return false;
     small_clear((uint32_t *)&reading.memory->read, sizeof reading.memory->read / 4);
-    small_clear(reading.memory->tokens, SMALL_CLASSES * SMALL_STRIDE);
+    small_clear(reading.memory->tokens, SMALL_COUNTERS);
     small_clear(reading.memory->sampled, SMALL_CLASSES);
     small_clear(reading.memory->bins, SMALL_BINS);
     reading.tables.low = hw::load(reading.chunk);

@@ -30,6 +30,10 @@ for program in "$build"/emu_*; do
     fi
 done
 
+# Programs may be of a later standard, in which compilers warn of more.
+check 0 "the device functions as C++20" "$cxx" -x c++ -std=c++2a -fsyntax-only -Wall -Wextra -Werror \
+    -Wno-unknown-pragmas -Itests/gpu/emu -Iinclude -Ilib -I. lib/cuda/small.cu
+
 check 0 "bench_cuda" timeout "${LIMIT:-600}" "$build/bench_cuda_emu" --size 8K --zeros 90 --times 1 --dtype bf16
 says "bench_cuda" '^bf16 .* apply  *small delta '
 check 2 "bench_cuda with no number" "$build/bench_cuda_emu" --zeros 1,x
