@@ -6,6 +6,10 @@
 #include <sched.h>
 #include <unistd.h>
 
+#ifdef __GLIBC__
+#include <link.h>
+#endif
+
 static int cores(void)
 {
 #ifdef __linux__
@@ -42,13 +46,35 @@ static void *start(void *argument)
     return NULL;
 }
 
+#ifdef __GLIBC__
+static int add_tls(struct dl_phdr_info *object, size_t bytes, void *sum)
+{
+    (void)bytes;
+    for (int i = 0; i < object->dlpi_phnum; i++)
+        if (object->dlpi_phdr[i].p_type == PT_TLS)
+            *(size_t *)sum += (size_t)(object->dlpi_phdr[i].p_memsz + object->dlpi_phdr[i].p_align);
+    return 0;
+}
+#endif
+
+/* Bytes that libc takes from the stack of each thread. glibc puts there the thread-local variables of the program and
+ * its libraries: in Fortran, for example, threadprivate arrays of any size. */
+static size_t tls_bytes(void)
+{
+    size_t bytes = 0;
+#ifdef __GLIBC__
+    dl_iterate_phdr(add_tls, &bytes);
+#endif
+    return bytes;
+}
+
 void pici_parallel(int count, size_t stack, void (*work)(void *, int), void *context)
 {
     struct task task[PICI_MAX_THREADS];
     pthread_attr_t attribute;
     int started = 0, have_attr = pthread_attr_init(&attribute) == 0;
     if (have_attr)
-        have_attr = pthread_attr_setstacksize(&attribute, stack) == 0;
+        have_attr = pthread_attr_setstacksize(&attribute, stack + tls_bytes()) == 0;
     for (; have_attr && started < count - 1; started++) {
         task[started] = (struct task){.work = work, .context = context, .index = started};
         if (pthread_create(&task[started].thread, &attribute, start, &task[started]) != 0)

@@ -15,6 +15,9 @@ enum { CALLERS = 4, N = 700 * 4096 + 77, CHUNK = 100000 };
 static uint16_t src[N];
 static int passed, failed;
 
+/* As large as in a program of threadprivate arrays: libc takes them from the stacks of all threads, the library's too. */
+static _Thread_local volatile unsigned char own[300 << 10];
+
 static void *allocate(size_t bytes)
 {
     void *p = malloc(bytes);
@@ -188,6 +191,7 @@ static void files(void)
 int main(void)
 {
     uint32_t random = 1;
+    own[random] = 1;
     for (size_t i = 0; i < N; i++) {
         random = random * 1664525 + 1013904223;
         if (random >> 28 == 0 || i / 4096 % 5 == 3)
