@@ -417,8 +417,10 @@ static enum pici_status apply_deltas(const struct range *range, const void *cons
 {
     struct pici_opts checked;
     enum pici_status status = pici_opts_get(&checked, options);
-    if (status || !deltas || !sizes || !count)
-        return PICI_E_ARG;
+    if (!status && (!deltas || !sizes || !count))
+        status = PICI_E_ARG;
+    if (status)
+        return status;
     struct apply one = {.size = 0}, *jobs = &one;
     if (count > 1)
         jobs = calloc(count, sizeof *jobs);

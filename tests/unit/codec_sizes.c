@@ -5,20 +5,21 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "pici/pici.h"
+#include "pici/delta.h"
 #include "tests/util/util.h"
 
 enum { TAIL = 24, N = 500 };
 
 static float src[N];
-static uint8_t block[8192];
-static size_t block_len;
+static uint8_t block[8192], delta[8192]; /* delta: leads from src to itself */
+static size_t block_len, delta_len;
 
 static void set_up(void)
 {
     for (unsigned i = 0; i < N; i += 3)
         src[i] = (float)i + 1;
     cr_assert_eq(pici_compress(block, sizeof block, &block_len, src, N, PICI_F32, PICI_HYBRID, NULL), PICI_OK);
+    cr_assert_eq(pici_diff_small(delta, sizeof delta, &delta_len, src, src, N, PICI_F32, PICI_AUTO, NULL), PICI_OK);
 }
 
 TestSuite(codec_sizes, .init = set_up);
@@ -35,6 +36,8 @@ static enum pici_status with_options(const struct pici_opts *opts)
     cr_expect_eq(pici_decompress(back, N, block, block_len, opts), s);
     cr_expect_eq(pici_decompress_range(back, 1, 7, block, block_len, opts), s);
     cr_expect_eq(pici_scatter_add(back, N, block, block_len, opts), s);
+    cr_expect_eq(pici_apply(back, N, block, block_len, opts), s);
+    cr_expect_eq(pici_apply_small(back, N, delta, delta_len, opts), s);
     cr_expect(s || len >= block_len);
     return s;
 }
