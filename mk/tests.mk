@@ -26,8 +26,8 @@ test-programs: all $(PLAIN) $(UNIT) $(EXAMPLES)
 $(BUILD)/obj/testing.a: $(TEST_OBJ)
 	$(archive)
 
-# One counts what the library allocates, the other has sockets take a few bytes at a time.
-$(BUILD)/plain_calls: private MORE_FLAGS = $(COUNTED)
+# Two count what the library allocates, the other has sockets take a few bytes at a time.
+$(BUILD)/plain_calls $(BUILD)/plain_no_memory: private MORE_FLAGS = $(COUNTED)
 $(BUILD)/plain_socket: private MORE_FLAGS = $(call wrap,sendmsg)
 $(BUILD)/plain_coll_memory: private MORE_FLAGS = $(call wrap,malloc calloc realloc aligned_alloc)
 $(PLAIN): private MORE_LIBS = $(TOOL_LIBS)

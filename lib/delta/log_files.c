@@ -158,7 +158,8 @@ enum pici_status pici_log_read_manifest(struct manifest *manifest, const char *p
     else if ((errno = found.st_size ? pici_fd_read_at(&fd, text, (size_t)found.st_size, 0) : 0) != 0)
         status = pici_log_io_failed(path, why);
     else if (!pici_manifest_parse(manifest, text, (size_t)found.st_size, &fault))
-        status = pici_why(why, PICI_E_CORRUPT, path, "offset %" PRIu64 ": %s", fault.offset, fault.what);
+        status = pici_why(why, fault.no_memory ? PICI_E_NOMEM : PICI_E_CORRUPT, path, "offset %" PRIu64 ": %s",
+                          fault.offset, fault.what);
     const int error = errno;
     if (fd >= 0)
         close(fd);

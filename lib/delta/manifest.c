@@ -113,7 +113,7 @@ bool pici_manifest_parse(struct manifest *manifest, const char *text, size_t siz
         capacity += text[i] == '\n';
     manifest->delta = calloc(capacity, sizeof *manifest->delta);
     if (!manifest->delta)
-        return pici_parse_fail(error, 0, "out of memory for the manifest");
+        return pici_parse_no_memory(error, 0, "the manifest");
     for (uint64_t number; offset < most; manifest->deltas++) {
         struct manifest_delta *const delta = &manifest->delta[manifest->deltas];
         if (!take_line(text, most, &offset, "delta", &number, &delta->delta, &delta->state, NULL) ||

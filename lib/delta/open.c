@@ -41,7 +41,7 @@ static enum pici_status nomem(const struct opening *opening)
 
 static enum pici_status malformed(const struct opening *opening, const struct parse_error *error)
 {
-    return pici_why(opening->reason, PICI_E_CORRUPT, opening->path, "offset %llu: %s",
+    return pici_why(opening->reason, error->no_memory ? PICI_E_NOMEM : PICI_E_CORRUPT, opening->path, "offset %llu: %s",
                     (unsigned long long)error->offset, error->what);
 }
 

@@ -378,11 +378,10 @@ bool pici_gguf_parse(struct gguf *output, const struct gguf_scan *scan, const ui
     *output = (struct gguf){.data_offset = scan->position, .big_endian = scan->big_endian};
     output->tensors = calloc(2 * (size_t)scan->tensors + 1, sizeof *output->tensors);
     output->names = malloc((size_t)(scan->position - scan->tensors_position) + 1);
-    const bool good =
-        output->tensors && output->names
-            ? parse_tensors(output, scan, head, error) && check_names(output, error) &&
-                  lay_out(output, file_bytes, error)
-            : pici_parse_fail(error, scan->tensors_position, "out of memory for the tensors of the header");
+    const bool good = output->tensors && output->names
+                          ? parse_tensors(output, scan, head, error) && check_names(output, error) &&
+                                lay_out(output, file_bytes, error)
+                          : pici_parse_no_memory(error, scan->tensors_position, "the tensors of the header");
     if (!good)
         pici_gguf_free(output);
     return good;

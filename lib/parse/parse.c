@@ -38,8 +38,16 @@ bool pici_parse_fail(struct parse_error *error, uint64_t offset, const char *for
     va_list args;
     va_start(args, format);
     error->offset = offset;
+    error->no_memory = false;
     vsnprintf(error->what, sizeof error->what, format, args);
     va_end(args);
+    return false;
+}
+
+bool pici_parse_no_memory(struct parse_error *error, uint64_t offset, const char *what)
+{
+    pici_parse_fail(error, offset, "out of memory for %s", what);
+    error->no_memory = true;
     return false;
 }
 

@@ -13,6 +13,7 @@
 /* Where and why bytes were refused. Set whenever a parser returns false, and only then. */
 struct parse_error {
     uint64_t offset; /* position of the error in the file */
+    bool no_memory;  /* the bytes may be valid: memory was missing */
     char what[176];  /* a phrase without a full stop, printable ASCII: "'shape' has a negative dimension" */
 };
 
@@ -25,6 +26,9 @@ char *pici_parse_printable(char *output, size_t capacity, const void *text, size
 __attribute__((format(printf, 3, 4)))
 #endif
 bool pici_parse_fail(struct parse_error *err, uint64_t offset, const char *format, ...);
+
+/* Likewise for want of memory for `what`. */
+bool pici_parse_no_memory(struct parse_error *err, uint64_t offset, const char *what);
 
 /* Compares names, as for qsort(): as unsigned bytes; a prefix of another name comes first. */
 int pici_parse_order(const char *left, size_t left_bytes, const char *right, size_t right_bytes);

@@ -81,7 +81,7 @@ static uint64_t place(struct json_token token)
 
 static bool no_memory(struct parser *parser, uint64_t offset)
 {
-    return pici_parse_fail(parser->error, offset, "out of memory for the tensors of the header");
+    return pici_parse_no_memory(parser->error, offset, "the tensors of the header");
 }
 
 /* Appends a key, with its escapes resolved and a NUL. */
@@ -349,8 +349,7 @@ bool pici_safetensors_parse(struct safetensors *output, const uint8_t *head, siz
     pici_json_init(&parser.json, head + SAFETENSORS_PREFIX_BYTES, text_bytes, SAFETENSORS_PREFIX_BYTES, error);
     /* A key's two quotes leave room for its NUL. One byte more, since malloc(0) may return NULL. */
     parser.names_end = output->names = malloc(text_bytes + 1);
-    bool good =
-        output->names ? parse_header(&parser) : pici_parse_fail(error, 0, "out of memory for the names of the header");
+    bool good = output->names ? parse_header(&parser) : pici_parse_no_memory(error, 0, "the names of the header");
     const uint64_t *shape = output->shapes;
     for (size_t i = 0; good && i < output->count; i++) {
         if (output->tensors[i].rank == 0)

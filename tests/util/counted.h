@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Count a program's calls of the allocator. The linker (--wrap) replaces the allocator's functions by these, for the
+ * Count a program's calls of the allocator, and have some of them fail. The linker (--wrap) replaces the allocator's functions by these, for the
  * program and the static libraries, but not for shared ones. Include once a program. */
 #ifndef PICI_TESTS_COUNTED_H
 #define PICI_TESTS_COUNTED_H
@@ -10,6 +10,7 @@
 static struct {
     int on; /* the call is being made */
     int allocations, frees;
+    int fail_from, fail_end; /* of the counted allocations, these fail */
 } counted;
 
 void *__real_malloc(size_t);
@@ -23,28 +24,32 @@ void *__wrap_realloc(void *, size_t);
 void *__wrap_aligned_alloc(size_t, size_t);
 void __wrap_free(void *);
 
+/* Count an allocation. Returns whether it must fail. */
+static inline int counted_fails(void)
+{
+    const int number = counted.allocations;
+    counted.allocations += counted.on;
+    return counted.on && number >= counted.fail_from && number < counted.fail_end;
+}
+
 void *__wrap_malloc(size_t bytes)
 {
-    counted.allocations += counted.on;
-    return __real_malloc(bytes);
+    return counted_fails() ? NULL : __real_malloc(bytes);
 }
 
 void *__wrap_calloc(size_t n, size_t bytes)
 {
-    counted.allocations += counted.on;
-    return __real_calloc(n, bytes);
+    return counted_fails() ? NULL : __real_calloc(n, bytes);
 }
 
 void *__wrap_realloc(void *p, size_t bytes)
 {
-    counted.allocations += counted.on;
-    return __real_realloc(p, bytes);
+    return counted_fails() ? NULL : __real_realloc(p, bytes);
 }
 
 void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
 {
-    counted.allocations += counted.on;
-    return __real_aligned_alloc(alignment, bytes);
+    return counted_fails() ? NULL : __real_aligned_alloc(alignment, bytes);
 }
 
 void __wrap_free(void *p)
