@@ -51,7 +51,7 @@ PICI_API enum pici_status pici_apply(void *dst, uint64_t n, const void *block, s
  *   threads   each works on chunks of 2^19 elements */
 
 /* The largest size of a small delta of n elements, for any `holds`. format: of chunks stored as by pici_diff. At least
- * 32. Returns 0 if format or dtype is unknown, or if the size does not fit in size_t. */
+ * 32. Returns 0 if format or dtype is unknown, for PICI_PACKED, or if the size does not fit in size_t. */
 PICI_API size_t pici_diff_small_bound(enum pici_format, enum pici_dtype, uint64_t n);
 
 /* Encode the changes from base to src as a small delta.
@@ -59,7 +59,8 @@ PICI_API size_t pici_diff_small_bound(enum pici_format, enum pici_dtype, uint64_
  *   size  out, bytes             of the delta; 0 unless PICI_OK
  *   base  [n elements of dtype]  must not change during the call; may overlap src
  *   src   [n elements of dtype]  must not change during the call
- *   format                       of chunks stored as by pici_diff; PICI_AUTO: the shortest
+ *   format                       of chunks stored as by pici_diff; PICI_AUTO: the shortest. Not PICI_PACKED, which is
+ *                                PICI_E_UNSUPPORTED
  * pici_diff_small_bound(format, dtype, n) bytes always suffice. The delta has the same bytes on every CPU, at any
  * thread count. Deltas of f8, and of u8 that hold floats, have version 3, which 0.2 rejects. Errors: as pici_diff;
  * PICI_E_NOMEM; PICI_E_ARG: `holds` does not fit this dtype. Layout: formats/small-delta.md. */
@@ -82,10 +83,10 @@ PICI_API enum pici_status pici_apply_small(void *dst, uint64_t n, const void *bl
 
 /* pici_diff_small for a rank's shard: elements [first, first + n) of a tensor of `of` elements. base and src hold only
  * these n. The delta stores their position, and applies to no other elements. To join the deltas of shards that do not
- * overlap, concatenate them in the order of their elements. The result is a delta of all their elements, and also valid
- * for pici_apply_small and pici_changes if it covers the whole tensor. pici_diff_small_bound(format, dtype, n) + 16
- * bytes always suffice. With n == of, the call makes the same delta as pici_diff_small. PICI_E_ARG: as pici_diff_small,
- * or the elements are not within `of`. Others: as pici_diff_small. */
+ * overlap, concatenate them in the order of their elements. Leave out the deltas of empty shards. The result is a delta
+ * of all their elements, and also valid for pici_apply_small and pici_changes if it covers the whole tensor.
+ * pici_diff_small_bound(format, dtype, n) + 16 bytes always suffice. With n == of, the call makes the same delta as
+ * pici_diff_small. PICI_E_ARG: as pici_diff_small, or the elements are not within `of`. Others: as pici_diff_small. */
 PICI_API enum pici_status pici_diff_small_part(void *block, size_t capacity, size_t *size, const void *base,
                                                const void *src, uint64_t n, uint64_t first, uint64_t of,
                                                enum pici_dtype, enum pici_format, const struct pici_opts *);
@@ -126,9 +127,9 @@ struct pici_columns {
 /* pici_diff_small_part for a shard of columns: base and src begin with the shard's first element, with the memory
  * layout of columns. The delta stores its columns and the row length. It has version 4, which 0.2 rejects, unless the
  * shard has all elements, or there is one row. To join the deltas of shards that do not overlap, concatenate them in
- * the order of their columns. pici_diff_small_bound(format, dtype, elements of the shard) + 24 bytes always suffice.
- * Errors: as pici_diff_small_part; PICI_E_ARG also if columns are not within the row, or exceed the stride;
- * PICI_E_UNSUPPORTED: a later version's struct. */
+ * the order of their columns. Leave out the deltas of empty shards. pici_diff_small_bound(format, dtype, elements of the
+ * shard) + 24 bytes always suffice. Errors: as pici_diff_small_part; PICI_E_ARG also if columns are not within the row,
+ * or exceed the stride; PICI_E_UNSUPPORTED: a later version's struct. */
 PICI_API enum pici_status pici_diff_small_columns(void *block, size_t capacity, size_t *size, const void *base,
                                                   const void *src, const struct pici_columns *columns, enum pici_dtype,
                                                   enum pici_format, const struct pici_opts *);

@@ -15,7 +15,7 @@
  *               per thread. A call needs up to 160 KiB of stack (384 KiB with threads > 1), or 320 KiB (512 KiB) for
  *               packed blocks
  *   threads     every function is thread-safe. With opts->threads > 1 a call starts threads and joins them
- *   errors      a function returns a status; it prints nothing and does not set errno
+ *   errors      a function returns a status; it prints nothing, and errno has no meaning
  *   options     opts == NULL means PICI_OPTS_INIT
  * The library has one piece of global state: the choice of CPU kernels, made at the first call. It takes the best
  * instruction set that the CPU supports. The environment variable PICI_CPU=scalar|avx2|avx512 (on 64-bit ARM
@@ -216,7 +216,7 @@ PICI_API enum pici_status pici_decompress_range(void *dst, uint64_t first, uint6
  * with only its sign bit set counts as nonzero.
  *   indices [capacity]   out: positions, uint32_t or uint64_t, counted from `first`. NULL: not stored
  *   index_bytes          bytes of a position, 4 or 8. With 4, n is at most 2^32
- *   values [capacity elements of the block's dtype]   out. NULL: not stored
+ *   values [capacity elements of the block's dtype]   out. NULL: not stored. Both NULL: capacity must be 0
  *   count   out: the number of nonzeros, even if it exceeds capacity; 0 after other errors
  *   block [size bytes]   untrusted, as in pici_decompress_range. If n is the block's count, the call checks all that
  *                        pici_verify checks

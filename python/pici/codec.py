@@ -356,8 +356,8 @@ def diff(
         not new into base. Only apply() reads it.
     offset, of: with small, base and new are a rank's shard: rows [offset, offset + len(base)) of a tensor with `of`
         rows. Rows count along the first dimension; in a flat tensor they are elements. The delta stores this position;
-        apply() rejects it elsewhere. b"".join(deltas) of all ranks, in the order of the rows, is one delta of the whole
-        tensor.
+        apply() rejects it elsewhere. b"".join(deltas) of all ranks that have rows, in their order, is one delta of the
+        whole tensor.
     axis: count along this dimension instead. 1: columns, as in a row-parallel layer. The delta stores the axis too.
         Deltas of columns apply to a shard that has all of each delta's columns. Deltas of all columns apply to the
         whole tensor too.
