@@ -33,8 +33,9 @@ static void order_ranks(struct pici_comm *comm)
     comm->on_nodes = (struct schedule_nodes){comm->nodes, comm->begin};
 }
 
-static void release(struct pici_comm *comm)
+void pici_comm_shell(struct pici_comm *comm)
 {
+    (void)pici_trace_close(comm->trace); /* nobody is left to report it to */
     if (comm->engine_self)
         comm->engine->close(comm->engine_self, comm->leaks);
     if (comm->other)
@@ -130,7 +131,7 @@ enum pici_status pici_comm_transport(struct pici_comm **out, const struct pici_t
         return PICI_OK;
     }
     if (comm)
-        release(comm);
+        pici_comm_shell(comm);
     if (transport->size >= TRANSPORT_FIRST && transport->close)
         transport->close(transport->context);
     return status;
@@ -203,12 +204,6 @@ enum pici_status pici_comm_reserve(struct pici_comm *comm, size_t bytes)
     if (comm->head)
         return PICI_E_BROKEN;
     return pici_engine_host_reserve(comm->engine_self, bytes);
-}
-
-void pici_comm_shell(struct pici_comm *comm)
-{
-    (void)pici_trace_close(comm->trace); /* nobody is left to report it to */
-    release(comm);
 }
 
 void pici_comm_free(struct pici_comm *comm)

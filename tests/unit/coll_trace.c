@@ -247,6 +247,23 @@ static int occurrences(const char *text, const char *what)
     return n;
 }
 
+/* A communicator that is not made, here for lack of its tune file, keeps no trace open. */
+Test(coll_trace, no_communicator)
+{
+    struct pici_comm *comm;
+    const int before = dup(STDERR_FILENO);
+    cr_assert(before >= 0 && close(before) == 0);
+    cr_assert_eq(setenv("PICI_TRACE", path, 1), 0);
+    cr_assert_eq(setenv("PICI_TUNE", file, 1), 0);
+    cr_expect_eq(pici_comm_threads(&comm, 1), PICI_E_IO);
+    const int after = dup(STDERR_FILENO);
+    cr_expect_eq(after, before, "%d, %d", after, before);
+    close(after);
+    cr_assert_eq(unsetenv("PICI_TRACE"), 0);
+    cr_assert_eq(unsetenv("PICI_TUNE"), 0);
+    snprintf(file, sizeof file, "%s.0", path);
+}
+
 /* Four ranks of a node, all with the same half of their elements. Reducing is dense, first by count, then by estimate.
  * Gathering is sparse, counted anew, then forwarded. */
 Test(coll_trace, of_a_collective)
