@@ -108,12 +108,30 @@ def all_reduce(
 
     def deliver(_: Any) -> Any:
         for future, bucket in zip(futures, buckets):
-            future.value()  # raises if the call failed
+            future.wait()  # raises if the call failed; a GPU's current stream waits, as it does not for value()
             bucket.deliver()
         return tensors
 
     ended: Any = torch.futures.collect_all(futures)
-    if async_op:
-        return ended.then(deliver)
-    ended.wait()
-    return deliver(None)  # which raises the errors themselves; then() makes them RuntimeErrors
+    if not async_op:
+        ended.wait()
+        return deliver(None)  # which raises the errors themselves; then() makes them RuntimeErrors
+    devices = list({x.device: None for x in tensors if x.device.type == "cuda"})
+    return _delivered(ended, deliver, devices) if devices else ended.then(deliver)
+
+
+def _delivered(ended: Any, deliver: Any, devices: list[torch.device]) -> torch.futures.Future[Any]:
+    """The future of deliver(), after all of `ended`: for tensors on GPUs, whose current streams wait for it. That is
+    not so for the futures of collect_all()."""
+    result: torch.futures.Future[Any] = torch.futures.Future(devices=devices)
+
+    def end(_: Any) -> None:
+        try:
+            tensors = deliver(None)
+        except BaseException as e:
+            result.set_exception(e)
+        else:
+            result.set_result(tensors)
+
+    ended.add_done_callback(end)
+    return result

@@ -18,7 +18,7 @@ import hooks_cases as cases
 import pici.torch
 import ranks
 from pici import _gpu, _peers
-from pici.torch import _cuda, _fsdp, _group
+from pici.torch import _cuda, _fsdp, _group, _lists
 
 GPU = torch.device("cuda", 0)
 POINTER, STREAM = 4096, 8192  # an ncclComm_t, a cudaStream_t
@@ -428,6 +428,67 @@ def without_the_flag(rank, size):
     return [str(w.message) for w in caught if "pici" in str(w.message)]
 
 
+class Late(torch.futures.Future):
+    """A future of a GPU's tensors that has ended for the host. A stream that waits for it gets its elements."""
+
+    def __new__(cls, work):
+        return super().__new__(cls)
+
+    def __init__(self, work):
+        super().__init__()
+        self._work = work
+
+    def wait(self):
+        self._work()
+        return super().wait()
+
+
+class LateState(pici.torch.State):
+    def _run(self, group, bucket, raw=False):
+        x = bucket.buffer()
+        future = Late(lambda: x.fill_(7))
+        future.set_result(x)
+        return future
+
+
+def lists(rank, size):
+    """all_reduce of a list copies results out of its buckets after the stream has waited for them, and its future has
+    the tensors in the order of that stream."""
+    cases.begin()
+    futures = types.SimpleNamespace(Future=Future, collect_all=torch.futures.collect_all)
+    for place in on_gpu, torch.clone:
+        for async_op in False, True:
+            xs = [place(torch.zeros(3)), place(torch.zeros(2, 2)), place(torch.zeros(4, dtype=torch.float64))]
+            with mock.patch.object(_lists, "torch", with_attributes(torch, futures=futures)):
+                found = pici.torch.all_reduce(xs, state=LateState(), async_op=async_op)
+            found = found.wait() if async_op else found
+            assert all(f is x for f, x in zip(found, xs))
+            cases.same([on_host(x) for x in found], [torch.full_like(on_host(x), 7) for x in xs])
+            assert taken() == [("Future", [GPU]), ("set_result", "torch's")] * (async_op and place is on_gpu)
+
+
+def list_that_fails(rank, size):
+    """The error of a call is that of the list, with the tensors on a GPU too."""
+    cases.begin()
+    state = LateState()
+    futures = types.SimpleNamespace(Future=Future, collect_all=torch.futures.collect_all)
+
+    def failed(group, bucket, raw=False):
+        future = torch.futures.Future()
+        future.set_exception(pici.PeerError("it is gone"))
+        return future
+
+    state._run = failed
+    for async_op in False, True:
+        with mock.patch.object(_lists, "torch", with_attributes(torch, futures=futures)):
+            cases.raises(
+                pici.PeerError,
+                "it is gone",
+                lambda: pici.torch.all_reduce([on_gpu(torch.ones(2))], state=state, async_op=async_op).wait(),
+            )
+    taken()
+
+
 class OfTorch:
     """A stream that work of torch is in."""
 
@@ -519,6 +580,10 @@ class Cuda(unittest.TestCase):
 
     def test_fsdp(self):
         ranks.run(2, shards, environment=self.ON)
+
+    def test_lists(self):
+        ranks.run(1, lists)
+        ranks.run(1, list_that_fails)
 
     def test_off(self):
         for environment in ({}, {"PICI_TORCH_CUDA": "0"}):
