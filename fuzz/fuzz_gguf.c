@@ -56,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     struct gguf_scan once, steps;
     struct gguf known, unknown, same;
-    struct parse_error err = {UINT64_MAX, ""};
+    struct parse_error err = {.offset = UINT64_MAX};
     uint64_t need, other;
     const bool good = scan(&steps, &need, data, len, false, &err);
     require(scan(&once, &other, data, len, true, &err) == good);

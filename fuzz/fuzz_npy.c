@@ -53,7 +53,7 @@ static void check_type(const struct npy *a, const uint8_t *head)
 static void parse(const uint8_t *file, size_t len)
 {
     struct npy a, b;
-    struct parse_error err = {UINT64_MAX, ""};
+    struct parse_error err = {.offset = UINT64_MAX};
     uint64_t need;
     uint8_t first[NPY_PREFIX_BYTES] = {0};
     size_t have = len < sizeof first ? len : sizeof first;

@@ -27,7 +27,7 @@ static void check_node(const struct pickle *p, const struct pickle_node *n, size
 static void read_pickle(const uint8_t *data, size_t len)
 {
     struct pickle p;
-    struct parse_error err = {UINT64_MAX, ""};
+    struct parse_error err = {.offset = UINT64_MAX};
     if (!pickle_parse(&p, data, len, 1000, &err)) {
         require(err.offset >= 1000 && err.offset <= 1000 + len && err.what[0] && !p.nodes && !p.cells);
         return;
@@ -80,7 +80,7 @@ static int read_at(void *context, void *target, size_t size, uint64_t offset)
 static void read_old(const uint8_t *data, size_t len)
 {
     struct file file = {data, len};
-    struct parse_error err = {UINT64_MAX, ""};
+    struct parse_error err = {.offset = UINT64_MAX};
     struct zip zip;
     uint64_t end = 0;
     if (!torch_old_open(&zip, read_at, &file, len, &err)) {
@@ -101,7 +101,7 @@ static void read_old(const uint8_t *data, size_t len)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     struct torch t;
-    struct parse_error err = {UINT64_MAX, ""};
+    struct parse_error err = {.offset = UINT64_MAX};
     read_pickle(data, len);
     read_old(data, len);
     if (!torch_parse(&t, data, len, 0, &err)) {

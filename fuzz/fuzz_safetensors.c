@@ -37,7 +37,7 @@ static void check(const struct safetensors *s)
 static void parse(const uint8_t *file, size_t len)
 {
     struct safetensors a, b;
-    struct parse_error err = {UINT64_MAX, ""};
+    struct parse_error err = {.offset = UINT64_MAX};
     uint64_t need;
     if (!pici_safetensors_header_bytes(&need, file, len < 8 ? len : 8, &err)) {
         CHECK(err.offset <= len && err.what[0]);

@@ -11,7 +11,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     struct shards s;
-    struct parse_error err = {UINT64_MAX, ""};
+    struct parse_error err = {.offset = UINT64_MAX};
     uint8_t *const text = malloc(len + !len); /* exact size, so that a sanitizer knows its end */
     require(text != NULL);
     if (len)

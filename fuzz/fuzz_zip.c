@@ -33,7 +33,7 @@ static int read_at(void *ctx, void *to, size_t n, uint64_t offset)
 static void parse(const uint8_t *p, size_t len)
 {
     struct file f = {p, len, -1};
-    struct parse_error err = {UINT64_MAX, ""};
+    struct parse_error err = {.offset = UINT64_MAX};
     struct zip z;
     uint64_t end = 0;
     if (!zip_open(&z, read_at, &f, len, &err)) {

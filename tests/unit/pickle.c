@@ -83,7 +83,7 @@ static bool parse(struct torch *t, const struct made *m, struct parse_error *err
 {
     uint8_t *exact = malloc(m->len + 1); /* so that a sanitizer knows the end; the names of storages point into it */
     memcpy(exact, m->p, m->len);
-    *err = (struct parse_error){UINT64_MAX, ""};
+    *err = (struct parse_error){.offset = UINT64_MAX};
     const bool ok = torch_parse(t, exact, m->len, 100, err);
     cr_assert(ok || (err->offset >= 100 && err->offset <= 100 + m->len && err->what[0] && !t->tensors));
     if (ok) { /* storages are compared now, while they are there */
@@ -452,7 +452,7 @@ Test(pickle, refuses)
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct pickle p;
-        struct parse_error err = {UINT64_MAX, ""};
+        struct parse_error err = {.offset = UINT64_MAX};
         cr_assert(!pickle_parse(&p, (const uint8_t *)bad[i].p, bad[i].len, 0, &err), "number %zu", i);
         cr_assert(strstr(err.what, bad[i].why), "number %zu: %s", i, err.what);
         cr_assert(!p.nodes && !p.cells);

@@ -59,7 +59,7 @@ static struct zip_entry entry_of(unsigned method, const struct file *f, const ui
 static bool take_all(const struct zip_entry *e, struct file *f, uint8_t *to, size_t piece, struct parse_error *err)
 {
     struct unzip u;
-    *err = (struct parse_error){UINT64_MAX, ""};
+    *err = (struct parse_error){.offset = UINT64_MAX};
     bool ok = unzip_open(&u, e, read_at, f, err);
     if (!ok)
         return false;

@@ -277,7 +277,7 @@ Test(zip, reads_that_fail)
     make(&m, (struct how){true, true});
     for (int call = 1;; call++) {
         struct source s = {m.p, m.len, call};
-        struct parse_error err = {UINT64_MAX, ""};
+        struct parse_error err = {.offset = UINT64_MAX};
         struct zip z;
         if (zip_open(&z, read_at, &s, m.len, &err)) {
             cr_assert_gt(s.fail_at, 0);
