@@ -249,7 +249,7 @@ static void look(struct making *making)
         found(making, PICI_E_ARG, NO_INNER);
     else if (inner == outer)
         found(making, PICI_E_ARG, SAME);
-    else if (!idle(inner) || !idle(outer))
+    else if (!idle(inner) || inner->failed || outer->failed)
         found(making, PICI_E_BROKEN, NOT_IDLE);
     else if (inner->paired_only || outer->paired_only)
         found(making, PICI_E_UNSUPPORTED, OLD);

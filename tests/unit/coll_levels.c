@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "bytes.h"
+#include "pici/neighbor.h"
 #include "tests/util/coll.h"
 #include "tests/util/socket.h"
 #include "tests/util/transport.h"
@@ -180,6 +181,39 @@ Test(coll_levels, the_same_one)
     for (int i = 0; i < 3; i++)
         cr_expect_eq(pairs.status[i], PICI_E_ARG, "%s", pairs.words[i]);
     free_pairs(&pairs);
+}
+
+/* Nobody agrees on the status of a call on a plan: rank 0 sends one element, rank 1 expects two, and it alone knows. */
+static void miscount(void *context, int rank)
+{
+    struct pici_comm **comms = context, *comm = comms[rank];
+    struct pici_neighbor_plan *plan;
+    struct pici_neighbor_opts opts = PICI_NEIGHBOR_OPTS_INIT;
+    const uint64_t counts[1] = {2}, displs[1] = {0};
+    const int sends = rank == 0, receives = rank == 1, to = 1, from = 0;
+    float send[1] = {1}, recv[2];
+    opts.most_bytes = sizeof recv;
+    cr_assert_eq(pici_neighbor_plan_create(&plan, comm, receives, &from, sends, &to, &opts), PICI_OK);
+    const enum pici_status status =
+        pici_neighbor_all_gatherv(send, (uint64_t)sends, recv, counts, displs, PICI_F32, plan, NULL);
+    cr_expect_eq(status, receives ? PICI_E_PEER : PICI_OK, "rank %d: %s", rank, pici_strerror(status));
+    pici_neighbor_plan_free(plan);
+}
+
+Test(coll_levels, after_a_failed_call)
+{
+    for (int in_outer = 0; in_outer < 2; in_outer++) {
+        struct pairs pairs = of_map(3, (int[]){0, 0, 1});
+        struct pici_comm *first[2] = {pairs.inner[0], pairs.inner[1]};
+        if (in_outer)
+            coll_threads(3, miscount, pairs.outer);
+        else {
+            const int swapped = pici_comm_rank(first[0]);
+            struct pici_comm *comms[2] = {first[swapped], first[!swapped]};
+            coll_threads(2, miscount, comms);
+        }
+        expect_all(&pairs, PICI_E_BROKEN, "one of the communicators is broken");
+    }
 }
 
 /* A rank that is in no inner communicator of its size: here an inner one of three of which two ranks are in outer. */
