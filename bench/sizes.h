@@ -112,8 +112,8 @@ static inline void print_sizes_head(const char *what, enum pici_dtype dtype)
     }
 }
 
-/* Two tables for each of the dtypes with limits, or JSON records that begin with a comma unless *records is 0. Returns the
- * number of limits missed. */
+/* Two tables for each of the dtypes with limits, or JSON records that begin with a comma unless *records is 0. Returns
+ * the number of limits missed. */
 static inline int print_sizes(int json, size_t *records)
 {
     enum { FORMATS = COUNT_OF(sizes_format), COLUMNS = COUNT_OF(sizes_density) };
