@@ -47,6 +47,8 @@ is "points of the native collective" grep -q '^point .* native[^ ]* dense ' "$tm
 try 0 ranks 4 "$tune" $short --nodes 0,1,0,1 -o "$tmp/4.tune"
 is "nodes as told" grep -q '^shape .*ranks 4 nodes 2 map 2,2 ' "$tmp/4.tune"
 is "a link between nodes" grep -q '^link inter .*node_beta ' "$tmp/4.tune"
+# However busy the machine: with links that take no time, every prediction is wrong.
+is "both links take time" awk '$1 == "link" { n += $6 > 0 } END { exit n != 2 }' "$tmp/4.tune"
 is "two levels" grep -q '^point .* nodes-recursive ' "$tmp/4.tune"
 
 # Over sockets, whose ranks share memory here; and over MPI inside nodes and sockets between.

@@ -213,6 +213,19 @@ static double first_slice(const struct model_machine *machine, uint64_t bytes)
            pici_model_codec(machine, PICI_DENSE, MODEL_DECODE, PICI_F32, slice / 4, 1);
 }
 
+/* The line through the seconds of messages, whose errors count as fractions of what was measured. *bent: short messages
+ * determine the seconds per message, long ones the seconds per byte. */
+static struct line fit_link(const double *bytes, const double *seconds, const double *measured, int count, int *bent)
+{
+    struct line line, low, high;
+    const double error = stats_line(&line, bytes, seconds, measured, count),
+                 in_low = stats_line(&low, bytes, seconds, measured, SHORT),
+                 in_high = stats_line(&high, bytes + SHORT, seconds + SHORT, measured + SHORT, count - SHORT),
+                 apart = sqrt((in_low * in_low * SHORT + in_high * in_high * (count - SHORT)) / count);
+    *bent = count - SHORT >= 2 && (2 * apart < error || line.intercept <= 0);
+    return *bent ? (struct line){.intercept = low.intercept, .slope = high.slope} : line;
+}
+
 /* Measures a link by exchanges between pairs of ranks. color: this rank's pair; < 0: it has none. */
 static struct model_link measure_link(const struct world *world, const struct model_machine *machine, int color,
                                       const char *what, double end, double noise)
@@ -222,7 +235,6 @@ static struct model_link measure_link(const struct world *world, const struct mo
     float *send = calloc(sizes[SIZES - 1], 1), *recv = calloc(2, sizes[SIZES - 1]);
     double bytes[SIZES], seconds[SIZES], measured[SIZES];
     int count = 0, noisy = 0;
-    struct line line, low, high;
     if (!send || !recv)
         world_die(world, "no memory to measure links");
     const struct call empty = {.kind = PICI_ALL_GATHER};
@@ -234,18 +246,16 @@ static struct model_link measure_link(const struct world *world, const struct mo
         bytes[count] = (double)sizes[count];
         seconds[count] = measured[count] - nothing - first_slice(machine, sizes[count]);
     }
-    const double error = stats_line(&line, bytes, seconds, measured, count),
-                 in_low = stats_line(&low, bytes, seconds, measured, SHORT),
-                 in_high = stats_line(&high, bytes + SHORT, seconds + SHORT, measured + SHORT, count - SHORT),
-                 apart = sqrt((in_low * in_low * SHORT + in_high * in_high * (count - SHORT)) / count);
-    const int two = count - SHORT >= 2 && (2 * apart < error || line.intercept <= 0);
-    if (two) { /* short messages determine the seconds per message, long ones the seconds per byte */
-        line.intercept = low.intercept;
-        line.slope = high.slope;
-    }
+    int two;
+    struct line line = fit_link(bytes, seconds, measured, count, &two);
+    /* By the codec's time the link takes none: other programs ran while the codec was measured. */
+    const int slow = line.slope <= 0;
+    if (slow)
+        line = fit_link(bytes, measured, measured, count, &two);
     const char *const bent =
         two ? "; messages above 64 KiB lie on another line than shorter ones, as by an eager limit of MPI" : "";
-    world_say(world, "%s: %.3g us + %.3g ns a KiB%s%s", what, line.intercept * 1e6, line.slope * 1e9 * 1024, bent,
+    world_say(world, "%s: %.3g us + %.3g ns a KiB%s%s%s", what, line.intercept * 1e6, line.slope * 1e9 * 1024, bent,
+              slow ? "; the codec's time is in it, since the codec alone took longer: other programs run" : "",
               noisy ? " (noisy: the fastest of several tries)" : "");
     pici_comm_free(comm);
     free(send);
