@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# The C programs that README.md and the pages of docs/ for C show compile without a warning, and run.
+# The C programs that README.md and the pages of docs/ for C show compile without a warning, and run. Parts of programs
+# in other pages compile.
 set -eu
 root=$PWD
 build=$(cd "${BUILD:-build}" && pwd)
@@ -60,4 +61,20 @@ else
     mpirun.openmpi --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n 4 ./program
     n=$((n + 1))
 fi
+
+# What reference pages show of programs compiles in a function, after the headers and variables that are not shown.
+fragment() { # PAGE HEADER DECLARATIONS
+    programs "$root/$1"
+    { printf '#include <pici/%s>\n%s\nvoid shown(void);\n' "$2" "$3"; grep '^#include' program1.c || true
+        echo 'void shown(void) {'; grep -v '^#include' program1.c; echo '}'; } >fragment.c
+    "$cc" -std=c11 -Wall -Wextra -Wshadow -Wpedantic -Werror -I"$root/include" -c -o fragment.o fragment.c
+    n=$((n + 1))
+}
+comm='struct pici_comm *comm;'
+fragment docs/explanation/values.md coll.h "$comm enum { n = 10 }; float gradient[n], lost[n], sum[n];"
+fragment docs/reference/streams.md coll.h "$comm void use(uint64_t, const void *, const void *);"
+fragment docs/reference/neighbor.md coll.h "$comm enum pici_status s; int sources, source[4], destinations,
+    destination[4]; size_t count; float *send, *recv;"
+fragment docs/reference/collectives.md socket.h "$comm struct pici_comm *inner[4], *outer; int local, rank, ranks;
+    const char *address, *token;"
 echo "$n passed"

@@ -97,7 +97,8 @@ case ${SANITIZE:-} in
 esac
 
 # The programs that README.md and the pages of docs/ for Python show.
-for page in README.md docs/tutorials/python.md docs/tutorials/first-weight-sync.md docs/how-to/python-collectives.md; do
+for page in README.md python/README.md docs/tutorials/python.md docs/tutorials/first-weight-sync.md \
+    docs/how-to/python-collectives.md docs/reference/streams.md; do
     awk '/^```python$/ { on = 1; next } /^```$/ { on = 0 } on' "$page" >"$tmp/page.py"
     [ -s "$tmp/page.py" ] || { echo "FAIL: $page shows no program"; exit 1; }
     (cd "$tmp" && run "$python" page.py)
