@@ -404,7 +404,7 @@ PICI_API int pici_outfile_write(void *outfile, const void *p, size_t n);
  * creates in between is replaced.
  * PICI_E_IO: errno says why. The call has removed the temporary file, and path is unchanged.
  * PICI_E_SYNC: path is the complete new file, but the fsync of its directory failed (errno says why): a power failure
- * may undo the change. */
+ * may undo the change. A directory that the process may not read is not synced, and that is no error. */
 PICI_API enum pici_status pici_outfile_commit(struct pici_outfile *o);
 
 /* Remove the temporary file and free o; NULL is ignored. */

@@ -25,7 +25,8 @@
 
 struct pici_outfile {
     int descriptor;
-    int directory; /* of the file; -1: a FIFO or device, written as it is */
+    int directory;  /* of the file; -1: a FIFO or device, written as it is */
+    int unreadable; /* the directory may be written but not read, so it cannot be synced */
     int force;
     char *name; /* in directory */
     char temporary[64];
@@ -83,7 +84,14 @@ static enum pici_status place(struct pici_outfile *outfile, const char *path)
         return PICI_E_NOMEM;
     }
     outfile->directory = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+#ifdef O_PATH
+    outfile->unreadable = outfile->directory < 0 && errno == EACCES;
+    if (outfile->unreadable)
+        outfile->directory = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+#endif
+    const int error_number = errno;
     free(dir);
+    errno = error_number;
     return outfile->directory < 0 ? PICI_E_IO : PICI_OK;
 }
 
@@ -297,7 +305,7 @@ static enum pici_status appear(struct pici_outfile *outfile)
                         : name_new(outfile)) != 0)
         return PICI_E_IO;
     outfile->temp_exists = 0;
-    return pici_fd_sync(outfile->directory) ? PICI_E_SYNC : PICI_OK;
+    return !outfile->unreadable && pici_fd_sync(outfile->directory) ? PICI_E_SYNC : PICI_OK;
 }
 
 enum pici_status pici_outfile_commit(struct pici_outfile *outfile)

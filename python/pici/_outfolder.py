@@ -2,6 +2,7 @@
 """Folders of files, written atomically."""
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -116,11 +117,12 @@ class OutFolder:
         else:
             self._rename(_NO_REPLACE)
         self.keep = True
-        fd = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        with contextlib.suppress(PermissionError):  # a folder that may not be read cannot be synced
+            fd = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
         self.keep = False
 
     @staticmethod

@@ -104,5 +104,32 @@ else
     skip "owner and group of files: only root may set them"
 fi
 
+# ---- a folder that may be written, but not read
+as_user() { # which may not be root
+    if [ "$(id -u)" = 0 ]; then setpriv --reuid=65534 --regid=65534 --clear-groups -- "$@"; else "$@"; fi
+}
+mkdir box whole
+cp a.npy box/c.npy
+cp "$tool" picitool
+safetensors '{}' >whole/model.safetensors
+chmod 644 a.npy whole/model.safetensors
+chmod 755 . whole picitool
+chmod 711 "$tmp"
+[ "$(id -u)" != 0 ] && chmod 300 box || chmod 733 box
+if as_user ./picitool --version >"$out" 2>"$err" && ! as_user ls box >"$out" 2>&1; then
+    expect 0 "compress into a folder that may not be read" as_user ./picitool compress -o box/a.pici a.npy
+    expect 0 "decompress into it" as_user ./picitool decompress -o box/a.npy box/a.pici
+    same "decompress into it" a.npy box/a.npy
+    expect 0 "a folder in it" as_user ./picitool compress -o box/whole.pici whole
+    expect 0 "a folder in it, again" as_user ./picitool compress --force -o box/whole.pici whole
+    expect 0 "a folder in it, back" as_user ./picitool decompress -o box/whole box/whole.pici
+    same "a folder in it" whole/model.safetensors box/whole/model.safetensors
+    chmod 700 box
+    (cd box && clean "in a folder that may not be read")
+else
+    skip "a folder that may not be read: no user who may not"
+fi
+chmod 700 box
+
 clean "after all that"
 finish

@@ -163,6 +163,11 @@ static int place_at(struct outfolder *folder, const char *path, char *dir)
     if (slash)
         slash[slash == dir] = 0;
     folder->parent = open(in, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+#ifdef O_PATH
+    folder->unreadable = folder->parent < 0 && errno == EACCES;
+    if (folder->unreadable)
+        folder->parent = open(in, O_PATH | O_DIRECTORY | O_CLOEXEC);
+#endif
     if (folder->parent < 0)
         return tool_bad(path, "%s: %s", in, strerror(errno));
     for (unsigned tries = 0; folder->fd < 0; tries++) {
@@ -347,7 +352,7 @@ int outfolder_commit(struct outfolder *folder)
         status = not_named(folder);
     } else {
         temporary.exists = folder->replaces; /* the old one has the temporary name now */
-        if (outfolder_sync(folder->parent) != 0) {
+        if (!folder->unreadable && outfolder_sync(folder->parent) != 0) {
             status = tool_bad(folder->name, "written, but not synced to disk: %s", strerror(errno));
             if (temporary.exists) /* a power failure may undo the rename */
                 tool_warn(folder->name, "the old folder is kept as %s", temporary.name);

@@ -16,6 +16,7 @@ struct outfolder {
     char *base_name;  /* its name in parent */
     char *path;       /* path of the temporary folder */
     int parent, fd;   /* descriptors of both folders; -1: closed */
+    bool unreadable;  /* parent may be written but not read, so it cannot be synced */
     bool replaces;    /* it replaces a folder of this name */
     mode_t mode;      /* permissions of the final folder */
 };
