@@ -296,4 +296,16 @@ begin sa
 mv old/sa old/x
 verb "decompress a folder --force" "$tool" decompress -T 1 --force -o x ../sb.pici
 verb "apply to a folder in place" "$tool" apply -T 1 --in-place x ../sab.pici
+
+# ---- cat opens its file once, for any number of tensors
+calls() { # COMMAND...: how many calls a command makes; one for each tensor is to write it
+    LD_PRELOAD=./fault.so HIT=$tmp/hit "$@" >"$out" 2>"$err"
+    cat "$tmp/hit.calls"
+}
+safetensors '{"w":{"dtype":"F32","shape":[],"data_offsets":[0,4]}}' >cat.safetensors
+printf 'abcd' >>cat.safetensors
+"$tool" compress -o cat.pici cat.safetensors 2>"$err"
+one=$(calls "$tool" cat cat.pici w) five=$(calls "$tool" cat cat.pici w w w w w)
+[ "$(cat "$out")" = abcdabcdabcdabcdabcd ] && pass || fail "cat of five: $(cat "$out")"
+[ "$five" = $((one + 4)) ] && pass || fail "cat of five makes $five calls, of one $one"
 finish

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * picitool cat: writes an original, or tensors by name, to standard output, as decompress and extract do. */
-#include <string.h>
-
+#include "folder/folder.h"
 #include "tool.h"
+#include "verbs/extract.h"
 
 int verb_cat(const struct tool_options *options)
 {
@@ -14,7 +14,9 @@ int verb_cat(const struct tool_options *options)
         return tool_usage(options->args[0], "--range is of one tensor: name it");
     if (options->nargs == 1)
         return verb_decompress(&each);
-    for (int i = 1; i < options->nargs; i++) {
+    if (!folder_is(options->args[0]))
+        return extract_names(&each, options->args + 1, options->nargs - 1);
+    for (int i = 1; i < options->nargs; i++) { /* each in any of the folder's files */
         each.tensor = options->args[i];
         TRY(verb_extract(&each));
     }

@@ -16,6 +16,7 @@
 #include "suggest.h"
 #include "term.h"
 #include "tool.h"
+#include "verbs/extract.h"
 
 /* The item to extract: a tensor of the file, or a view of one. */
 struct item {
@@ -350,7 +351,9 @@ struct job {
     const char *shard;            /* the current shard; NULL: the file is not in a folder */
     uint64_t stored;              /* bytes of all input files */
     uint64_t read;                /* bytes of storages read for views; at most the output's limit */
-    uint64_t tensors;             /* count of extracted tensors */
+    char *const *names;           /* [count] tensors to write one after the other; NULL: --tensor, or the only one */
+    int count;
+    uint64_t tensors; /* count of extracted tensors */
 };
 
 static int open_output(struct job *job, const struct reading *reading, const char *path, uint64_t bytes)
@@ -462,6 +465,17 @@ static int write_one(struct job *job, struct reading *reading)
     return TOOL_OK;
 }
 
+/* Writes the tensors that the job names. */
+static int write_names(struct job *job, struct reading *reading)
+{
+    for (int i = 0; i < job->count; i++) {
+        job->options.tensor = job->names[i];
+        job->read = 0;
+        TRY(write_one(job, reading));
+    }
+    return TOOL_OK;
+}
+
 /* Extracts from a .pici file. of_many: the file is in a folder, and may lack the tensor. */
 static int from_opened(struct job *job, struct input *input, struct reading *reading, bool of_many)
 {
@@ -481,7 +495,7 @@ static int from_opened(struct job *job, struct input *input, struct reading *rea
             pici_reader_find(reading->reader, job->options.tensor, size, &tensor) == PICI_E_ARG)
             return TOOL_OK;
     }
-    return write_one(job, reading);
+    return job->names ? write_names(job, reading) : write_one(job, reading);
 }
 
 static int from_file(struct job *job, const char *path, bool of_many)
@@ -599,6 +613,14 @@ static int to_folder(struct job *job)
     if (!status)
         status = outfolder_commit(&folder);
     outfolder_discard(&folder);
+    return status;
+}
+
+int extract_names(const struct tool_options *options, char *const *names, int count)
+{
+    struct job job = {.options = *options, .path = "-", .to.output.fd = -1, .names = names, .count = count};
+    const int status = from_file(&job, options->args[0], false);
+    output_discard(&job.to.output);
     return status;
 }
 
