@@ -32,9 +32,10 @@ enum pici_status pici_found_end(const struct pici_found *all, uint64_t *found)
     return all->count > all->capacity ? PICI_E_SPACE : PICI_OK;
 }
 
-/* Adds the nonzeros of n <= TILE elements. position: of the first one. */
-static void add_tile(struct pici_found *found, const uint8_t *elements, size_t n, uint64_t position,
-                     const uint8_t *base)
+/* Adds the nonzeros of n <= TILE elements. position: of the first one. Not inline: its stack is free again when the
+ * caller decodes the next piece. */
+__attribute__((noinline)) static void add_tile(struct pici_found *found, const uint8_t *elements, size_t n,
+                                               uint64_t position, const uint8_t *base)
 {
     uint8_t index[TILE * 8 + PICI_SLACK], value[TILE * 8 + PICI_SLACK];
     const struct pici_move *const kernels = pici_isa()->move[found->width_log2];

@@ -2,6 +2,7 @@
  *
  * Threads, for a run under ThreadSanitizer too: several callers at once, whose first calls choose the kernels, and
  * calls that start threads. All must give the bytes of one thread. Needs libc alone. */
+#define _GNU_SOURCE /* pthread_attr_setstack */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,12 +11,14 @@
 #include <pici/file.h>
 #include <pici/pici.h>
 
+#include "tests/util/util.h"
+
 enum { CALLERS = 4, N = 700 * 4096 + 77, CHUNK = 100000 };
 
 static uint16_t src[N];
 static int passed, failed;
 
-/* As large as in a program of threadprivate arrays: libc takes them from the stacks of all threads, the library's too. */
+/* As large as in a program of threadprivate arrays. libc takes it from the stack of each thread, the library's too. */
 static _Thread_local volatile unsigned char own[300 << 10];
 
 static void *allocate(size_t bytes)
@@ -121,6 +124,44 @@ static void threads_of_a_call(enum pici_format format)
     discard(&one);
 }
 
+/* ---- the stack of a call, which pici.h bounds */
+
+enum { STACK = 2 << 20, LIBC = 8 << 10, UNTOUCHED = 0xa5 };
+
+static void *work_and_list(void *arg)
+{
+    struct call *c = arg;
+    uint64_t count;
+    uint32_t *const positions = allocate(N * sizeof *positions);
+    uint16_t *const values = allocate(sizeof src);
+    work(c);
+    expect(pici_nonzeros(positions, 4, values, N, &count, c->block, c->len, 1, N - 1) == PICI_OK, "list", c->format, 1);
+    free(positions);
+    free(values);
+    return NULL;
+}
+
+static void stack_of_calls(enum pici_format format)
+{
+    struct call c = {.format = format, .threads = 1};
+    pthread_attr_t attr;
+    pthread_t thread;
+    size_t untouched = 0;
+    unsigned char *const stack = aligned_alloc(1 << 16, STACK);
+    if (!stack || pthread_attr_init(&attr) || pthread_attr_setstack(&attr, stack, STACK))
+        abort();
+    memset(stack, UNTOUCHED, STACK);
+    if (pthread_create(&thread, &attr, work_and_list, &c))
+        abort();
+    pthread_join(thread, NULL);
+    pthread_attr_destroy(&attr);
+    while (stack[untouched] == UNTOUCHED)
+        untouched++;
+    expect(STACK - untouched <= (160 << 10) + sizeof own + LIBC, "stack", format, 1);
+    discard(&c);
+    free(stack);
+}
+
 /* A file in memory. */
 struct sink {
     uint8_t *bytes;
@@ -201,6 +242,12 @@ int main(void)
     threads_of_a_call(PICI_BITMAP);
     threads_of_a_call(PICI_COO);
     threads_of_a_call(PICI_DENSE);
+#if !defined(SANITIZED) && defined(__x86_64__) && defined(__OPTIMIZE__)
+    stack_of_calls(PICI_BITMAP);
+    stack_of_calls(PICI_COO);
+    stack_of_calls(PICI_HYBRID);
+    stack_of_calls(PICI_DENSE);
+#endif
     files();
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;
