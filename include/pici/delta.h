@@ -127,9 +127,9 @@ struct pici_columns {
 /* pici_diff_small_part for a shard of columns: base and src begin with the shard's first element, with the memory
  * layout of columns. The delta stores its columns and the row length. It has version 4, which 0.2 rejects, unless the
  * shard has all elements, or there is one row. To join the deltas of shards that do not overlap, concatenate them in
- * the order of their columns. Leave out the deltas of empty shards. pici_diff_small_bound(format, dtype, elements of the
- * shard) + 24 bytes always suffice. Errors: as pici_diff_small_part; PICI_E_ARG also if columns are not within the row,
- * or exceed the stride; PICI_E_UNSUPPORTED: a later version's struct. */
+ * the order of their columns. Leave out the deltas of empty shards. pici_diff_small_bound(format, dtype, elements of
+ * the shard) + 24 bytes always suffice. Errors: as pici_diff_small_part; PICI_E_ARG also if columns are not within the
+ * row, or exceed the stride; PICI_E_UNSUPPORTED: a later version's struct. */
 PICI_API enum pici_status pici_diff_small_columns(void *block, size_t capacity, size_t *size, const void *base,
                                                   const void *src, const struct pici_columns *columns, enum pici_dtype,
                                                   enum pici_format, const struct pici_opts *);

@@ -44,6 +44,10 @@
 
 #ifdef __cplusplus
 extern "C" {
+#ifdef __GNUC__ /* of -Wshadow: pici_breakdown is a struct and a function */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#endif
 #endif
 
 #define PICI_VERSION "0.3.0"
@@ -325,6 +329,9 @@ PICI_API enum pici_status pici_breakdown(struct pici_breakdown *breakdown, const
 #define PICI_MIX_INIT PICI_BREAKDOWN_INIT
 
 #ifdef __cplusplus
+#ifdef __GNUC__
+#pragma GCC diagnostic pop
+#endif
 }
 #endif
 #endif

@@ -28,7 +28,7 @@ fi
 
 if command -v "$cxx" >/dev/null 2>&1; then
     printf '#include "%s/%s"\n' "$PWD" "$h" |
-        "$cxx" -x c++ -std=c++11 -Wall -Wextra -Wpedantic -Werror -fsyntax-only - ||
+        "$cxx" -x c++ -std=c++11 -Wall -Wextra -Wpedantic -Wshadow -Werror -fsyntax-only - ||
         die "pici.h as C++"
     pass "pici.h as C++"
 else

@@ -142,7 +142,7 @@ if command -v pkg-config >/dev/null 2>&1; then
     cxx=$(printf '%s\n' "$cc" | sed 's/clang$/clang++/; s/clang-\([0-9]*\)$/clang++-\1/; s/gcc/g++/; s/^cc$/c++/')
     if command -v "$cxx" >/dev/null 2>&1; then
         # shellcheck disable=SC2046
-        $cxx -Wall -Wextra -Wpedantic -Werror -o cxx program.cc $(flags --cflags --libs pici) || die "C++ link"
+        $cxx -Wall -Wextra -Wpedantic -Wshadow -Werror -o cxx program.cc $(flags --cflags --libs pici) || die "C++ link"
         LD_LIBRARY_PATH="$lib" ./cxx >/dev/null || die "the C++ program"
         pass "C++, shared"
     else

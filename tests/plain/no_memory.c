@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Calls without memory: each allocation of the library fails in turn, alone or with all later ones. A call must then
- * return PICI_E_NOMEM, or do without. A build with a leak checker also finds what a failed call keeps. Needs libc alone.
+ * return PICI_E_NOMEM, or do without. A build with a leak checker also finds what a failed call keeps. Needs libc
+ * alone.
  *
  * The linker puts the functions of counted.h in the place of the allocator's. */
 #define _GNU_SOURCE
