@@ -116,6 +116,23 @@ static void read_route(void)
         invalid(name, text, "auto, direct, halving or off");
 }
 
+/* Read a decimal number, with a point in every locale of the program. Returns where it ends. */
+static const char *decimal(const char *text, double *value)
+{
+    double digits = 0, unit = 1;
+    for (int point = 0; (*text >= '0' && *text <= '9') || (*text == '.' && !point); text++) {
+        if (*text == '.') {
+            point = 1;
+            continue;
+        }
+        digits = 10 * digits + (*text - '0');
+        if (point)
+            unit *= 10;
+    }
+    *value = digits / unit;
+    return text;
+}
+
 /* Read zfp:rate=R, bf16 or q8. The rate must be possible for both widths of floats. */
 static void read_lossy(void)
 {
@@ -133,9 +150,8 @@ static void read_lossy(void)
         values->codec = PICI_VALUES_QSGD;
         values->bits = 8;
     } else if (strncmp(text, zfp, sizeof zfp - 1) == 0) {
-        char *end = NULL;
         values->codec = PICI_VALUES_ZFP;
-        values->rate = strtod(text + sizeof zfp - 1, &end);
+        const char *const end = decimal(text + sizeof zfp - 1, &values->rate);
         if (*end || !(values->rate >= 3 && values->rate <= 32))
             invalid(name, text, "zfp:rate= and a number from 3 to 32");
     } else

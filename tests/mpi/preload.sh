@@ -218,6 +218,12 @@ verbs() { # RANKS: of verbs.c
         attempt "sums that lose precision, $codec" 2 verbs lossy -- 'MPI_Allreduce 3 of 3 ' \
             "^pici: PICI_PMPI_LOSSY=$codec: sums of floats by MPI_Allreduce lose precision\$"
     done
+    if [ "$zfp" ]; then
+        localedef -i de_DE -f UTF-8 "$dir/de_DE.UTF-8" 2>/dev/null ||
+            echo "skip: $mpi, a rate in a locale with a decimal comma: no localedef"
+        extra="$all PICI_PMPI_LOSSY=zfp:rate=16.5 LOCPATH=$dir LC_ALL=de_DE.UTF-8"
+        attempt "a rate with a decimal point, in any locale" 2 verbs lossy -- 'MPI_Allreduce 3 of 3 '
+    fi
     extra="$all PICI_PMPI_LOSSY=zfp:rate=8"
     [ "$zfp" ] || attempt "a codec that the library lacks" 2 verbs broadcast -- \
         'pici: off: this library was built without the codec of PICI_PMPI_LOSSY=zfp:rate=8$' \

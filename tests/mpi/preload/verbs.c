@@ -5,6 +5,7 @@
  * By tests/mpi/preload.sh, with and without the preloaded library. */
 #include "calls.h"
 
+#include <locale.h>
 #include <stdint.h>
 
 /* ---- each root, in place or not, and what must stay as it was */
@@ -270,5 +271,6 @@ int main(int argc, char **argv)
         {"lossy", lossy},
         {NULL, NULL},
     };
+    setlocale(LC_ALL, "");
     return run_scenario(argc, argv, SCENARIO);
 }
