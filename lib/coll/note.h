@@ -6,8 +6,8 @@
 
 #include "coll/comm.h"
 
-/* Note an error message. A communicator keeps the first one, unless that is harmless. comm NULL: for making communicators
- * on this thread, which keeps the last note. */
+/* Note an error message. A communicator keeps the first one, unless that is harmless. comm NULL: for making
+ * communicators on this thread, which keeps the last note. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 2, 3)))
 #endif

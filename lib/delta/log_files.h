@@ -63,8 +63,8 @@ enum pici_status pici_log_read_manifest(struct manifest *manifest, const char *p
 /* Writes the file of a state. *file: its length and hash. */
 enum pici_status pici_log_copy_state(struct pici_state *state, const char *path, struct manifest_file *file, char *why);
 
-/* Writes a state as a delta from a state without tensors. The file gets the mode of the state's file. *whole: length and
- * hash of that file; *packed: of the written file. */
+/* Writes a state as a delta from a state without tensors. The file gets the mode of the state's file. *whole: length
+ * and hash of that file; *packed: of the written file. */
 enum pici_status pici_log_pack_state(struct pici_state *state, const char *path, const struct pici_diff_opts *opts,
                                      struct manifest_file *whole, struct manifest_file *packed, char *why);
 

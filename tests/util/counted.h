@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Count a program's calls of the allocator, and have some of them fail. The linker (--wrap) replaces the allocator's functions by these, for the
- * program and the static libraries, but not for shared ones. Include once a program. */
+ * Count a program's calls of the allocator, and have some of them fail. The linker (--wrap) replaces the allocator's
+ * functions by these, for the program and the static libraries, but not for shared ones. Include once a program. */
 #ifndef PICI_TESTS_COUNTED_H
 #define PICI_TESTS_COUNTED_H
 
