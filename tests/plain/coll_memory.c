@@ -3,7 +3,7 @@
  * Collectives without memory: each allocation of a rank fails in turn. All ranks end with PICI_E_NOMEM and a broken
  * communicator; a plan may leave it usable, on all ranks. Needs libc alone.
  *
- * The linker (--wrap) puts the functions below in the place of the allocator's. */
+ * The linker puts the functions of counted.h in the place of the allocator's. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,49 +11,9 @@
 #include "pici/neighbor.h"
 #include "pici/stream.h"
 #include "tests/util/coll.h"
+#define COUNTED_BY _Thread_local /* a rank is a thread */
+#include "tests/util/counted.h"
 #include "tests/util/util.h"
-
-/* ---- the allocator */
-
-static _Thread_local int left = -1; /* allocations of this thread before one that fails; < 0: none does */
-static _Thread_local int refused;
-
-void *__real_malloc(size_t);
-void *__real_calloc(size_t, size_t);
-void *__real_realloc(void *, size_t);
-void *__real_aligned_alloc(size_t, size_t);
-void *__wrap_malloc(size_t);
-void *__wrap_calloc(size_t, size_t);
-void *__wrap_realloc(void *, size_t);
-void *__wrap_aligned_alloc(size_t, size_t);
-
-static int refuses(void)
-{
-    const int now = left == 0;
-    left -= left >= 0;
-    refused |= now;
-    return now;
-}
-
-void *__wrap_malloc(size_t bytes)
-{
-    return refuses() ? NULL : __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t n, size_t bytes)
-{
-    return refuses() ? NULL : __real_calloc(n, bytes);
-}
-
-void *__wrap_realloc(void *memory, size_t bytes)
-{
-    return refuses() ? NULL : __real_realloc(memory, bytes);
-}
-
-void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
-{
-    return refuses() ? NULL : __real_aligned_alloc(alignment, bytes);
-}
 
 /* ---- calls */
 
@@ -180,13 +140,15 @@ static void run_rank(void *context, int rank)
     struct rank *r = &run->ranks[rank];
     uint64_t one = 1, sum = 0;
     fill(r, rank);
-    refused = 0;
-    left = rank == UNLUCKY ? run->fails : -1;
+    counted.allocations = 0;
+    counted.fail_from = run->fails;
+    counted.fail_end = run->fails + 1;
+    counted.on = rank == UNLUCKY;
     r->status = run->call(r);
-    left = -1;
+    counted.on = 0;
     snprintf(r->error, sizeof r->error, "%s", pici_comm_error(r->comm));
     if (rank == UNLUCKY)
-        run->refused = refused;
+        run->refused = counted.allocations > run->fails;
     r->after = pici_all_reduce(&one, &sum, 1, PICI_U64, PICI_SUM, r->comm, NULL);
 }
 

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Count a program's calls of the allocator, and have some of them fail. The linker (--wrap) replaces the allocator's
- * functions by these, for the program and the static libraries, but not for shared ones. Include once a program. */
+ * functions by these, for the program and the static libraries, but not for shared ones. Include once a program.
+ * Before, define COUNTED_BY as _Thread_local if each thread counts its own calls. */
 #ifndef PICI_TESTS_COUNTED_H
 #define PICI_TESTS_COUNTED_H
 
 #include <stddef.h>
 
-static struct {
+#ifndef COUNTED_BY
+#define COUNTED_BY
+#endif
+
+static COUNTED_BY struct {
     int on; /* the call is being made */
     int allocations, frees;
     int fail_from, fail_end; /* of the counted allocations, these fail */
