@@ -365,8 +365,9 @@ static enum pici_status call(enum pici_collective kind, const struct pici_stream
     struct call_args args;
     struct pici_coll_opts checked;
     enum pici_status status = check_pointers(in, out, comm);
-    if (!status)
-        status = fill(&stream, &args, kind, in, out, dtype, op, root, comm);
+    if (status)
+        return status;
+    status = fill(&stream, &args, kind, in, out, dtype, op, root, comm);
     if (!status)
         status = pici_options_check(&checked, comm, &args, options);
     return status ? status : pici_call_wait(args, comm, options);
