@@ -81,23 +81,33 @@ __attribute__((target("avx2"))) static inline void rewrite_avx2(vec32 *p, const 
     REWRITE_BODY(vec32)
 }
 
+/* At the begin of a page, ask for the page four further on. */
+static inline void ask_page(const uint8_t *p)
+{
+    if ((uintptr_t)p % 4096 == 0)
+        __builtin_prefetch((const void *)((uintptr_t)p + 4 * 4096), 0, 2);
+}
+
 __attribute__((target("avx2"))) static inline void write_avx2(uint8_t *p, const uint8_t *end, char byte, int pages)
 {
     const __m256i v = _mm256_set1_epi8(byte);
     for (; p < end; p += 64) {
-        if (pages && (uintptr_t)p % 4096 == 0)
-            __builtin_prefetch((const void *)((uintptr_t)p + 4 * 4096), 0, 2);
+        if (pages)
+            ask_page(p);
         _mm256_stream_si256((__m256i *)p, v);
         _mm256_stream_si256((__m256i *)(p + 32), v);
     }
     _mm_sfence();
 }
 
-static inline void write_sse2(uint8_t *p, const uint8_t *end, char byte)
+static inline void write_sse2(uint8_t *p, const uint8_t *end, char byte, int pages)
 {
     const __m128i v = _mm_set1_epi8(byte);
-    for (; p < end; p += 16)
+    for (; p < end; p += 16) {
+        if (pages)
+            ask_page(p);
         _mm_stream_si128((__m128i *)p, v);
+    }
     _mm_sfence();
 }
 #endif
@@ -133,7 +143,7 @@ static inline void yardstick(enum yardstick y, uint8_t *dst, const uint8_t *src,
         if (avx2)
             write_avx2(dst, dst + most, byte, y == ZERO_PAGES);
         else
-            write_sse2(dst, dst + most, byte);
+            write_sse2(dst, dst + most, byte, y == ZERO_PAGES);
 #else
         memset(dst, byte, most);
 #endif
