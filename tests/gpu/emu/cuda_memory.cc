@@ -122,12 +122,15 @@ cudaError_t release(void *p, cudaMemoryType type)
 #ifdef EMU_ASAN
     ASAN_UNPOISON_MEMORY_REGION(from, (size_t)(end - from));
 #endif
-    for (const uint8_t *q = from; q < end; q++)
-        if ((q < (uint8_t *)p || q >= (uint8_t *)p + a.bytes) && *q != PAINT) {
+    for (const uint8_t *q = from; q < end; q++) {
+        if (q == (uint8_t *)p && a.bytes)
+            q += a.bytes;
+        if (q < end && *q != PAINT) {
             emu::fault(cudaErrorIllegalAddress, "written outside a buffer of %zu bytes, at %td", a.bytes,
                        q - (uint8_t *)p);
             break;
         }
+    }
     munmap(a.map, a.map_bytes);
     allocations.erase(found);
     return emu::sticky();

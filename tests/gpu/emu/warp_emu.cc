@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "warp_emu.h"
 
-#include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <ucontext.h>
 
 #include <algorithm>
 #include <memory>
@@ -15,6 +13,7 @@
 
 #include "banks.h"
 #include "device_map.h"
+#include "fiber_switch.h"
 
 #ifdef EMU_ASAN
 #include <sanitizer/common_interface_defs.h>
@@ -23,57 +22,97 @@
 namespace emu {
 namespace {
 
+#ifdef EMU_ASAN
+constexpr bool ASAN = true;
 constexpr size_t STACK = 256 << 10;
-constexpr unsigned NOBODY = ~0u, MANY = ~1u;
+#else
+constexpr bool ASAN = false;
+constexpr size_t STACK = 64 << 10;
+#endif
+constexpr size_t STACKS = 2 << 20; /* bytes that are mapped at once, one huge page where there are such */
+constexpr uint64_t UNTOUCHED = UINT64_C(0x5f3c9a1e77d2b846); /* at the end of each stack */
 constexpr uint64_t TOO_LONG =
-    3u * 1000 * 1000; /* switches of fibers without a barrier or another meeting: then the launch fails */
+    3u * 1000 * 1000;          /* switches of fibers without a barrier or another meeting: then the launch fails */
+constexpr unsigned STAY = 512; /* at most so many switches, then fibers of another warp run */
+constexpr unsigned ROAMS = 8;  /* one launch of so many changes to another warp at each switch */
 
-/* The last use of a byte of shared memory: by which thread, and after how many barriers of its block and its warp. */
+/* The last use of a byte of shared memory: by which thread, and after which barrier. Small: each byte has two, and
+ * caches should hold them. */
 struct use {
-    unsigned thread = NOBODY, warp = NOBODY, line = 0;
-    uint64_t block_time = 0, warp_time = 0;
+    uint32_t tick = 0; /* before that of the block's begin: there was no use */
+    uint16_t thread = 0;
+    uint16_t line : 15, atomic : 1; /* atomic: of writes */
+    use() : line(0), atomic(0)
+    {
+    }
+    bool operator==(const use &o) const
+    {
+        return tick == o.tick && thread == o.thread && line == o.line && atomic == o.atomic;
+    }
 };
+/* For `thread`: two or more threads, and those of one warp, plus the warp's number. */
+constexpr unsigned MANY = 0xffff, MANY_OF_WARP = 0x8000;
 
 struct byte_state {
     use read, write;
-    bool atomic = false;
-    uint64_t block = 0; /* the thread block; for any other block there was no use */
 };
 
 struct block;
+struct warp;
 
 /* Bytes that are to be copied to shared memory. */
 struct late_copy {
-    uint8_t *to;
-    std::vector<uint8_t> bytes;
-    unsigned line;
+    uint8_t *to, bytes[16];
+    unsigned count, line;
 };
 
-struct fiber {
+struct alignas(64) fiber {
     thread_id id;
+    bool started = false, ended = false; /* started: `at` is valid */
     block *in = nullptr;
-    ucontext_t start;
-    jmp_buf at;
-    void *stack = nullptr, *fake = nullptr;
-    bool started = false, ended = false, waiting = false;
-    op what = SHFL;
-    unsigned mask = 0, arg = 0, line = 0;
-    uint64_t value = 0, result = 0;
-    size_t slot = 0; /* index among the fibers that can run */
+    warp *of = nullptr;
+    uint8_t *stack = nullptr;
     device_thread device;
-    bank_thread banks;
     std::vector<late_copy> copies; /* begun, and not waited for */
+    context at;
+    void *fake = nullptr;
+    bank_thread banks;
+};
+
+/* Where lanes meet. */
+struct meeting {
+    op what = SHFL;
+    unsigned mask = 0, line = 0;
+    bool operator==(const meeting &o) const
+    {
+        return what == o.what && mask == o.mask && line == o.line;
+    }
+};
+
+struct alignas(64) warp {
+    block *in = nullptr;
+    size_t slot = 0;                          /* index among the warps with a lane that can run */
+    uint32_t tick = 0;                        /* of its last barrier */
+    unsigned number = 0, ready = 0, gone = 0; /* these and the next are masks of lanes; gone: ended, or never there */
+    unsigned waiting = 0, syncing = 0;        /* in a meeting of the warp, or in one of the block */
+    unsigned alike = 0;                       /* those that wait in the meeting `first` */
+    meeting first;
+    uint64_t time = 0; /* its barriers */
+    fiber *fibers[32] = {};
+    meeting at[32]; /* the last of each lane */
+    unsigned arg[32];
+    uint64_t value[32]; /* and then the result */
 };
 
 struct block {
-    std::vector<std::unique_ptr<fiber>> fibers;
-    std::vector<uint64_t> warp_time;
+    std::vector<warp> warps;
+    unsigned threads = 0, alive = 0, syncing = 0, sync_line = 0;
     uint64_t time = 0;
-    unsigned alive = 0;
+    uint32_t begin = 0, tick = 0; /* tick: of its last barrier */
+    size_t bytes = 0;             /* of shared memory, and of its state */
     std::unique_ptr<uint8_t[]> memory;
     uint8_t *shared = nullptr;
     std::vector<byte_state> state;
-    size_t bytes = 0; /* of shared memory, and of its state */
     uint64_t number = 0;
 };
 
@@ -82,15 +121,20 @@ struct world {
     uint64_t random = 1;
     unsigned resident = 3;
     const std::function<void()> *kernel = nullptr;
-    std::vector<fiber *> ready;
-    fiber *now = nullptr;
-    jmp_buf scheduler;
+    std::vector<warp *> ready;
+    warp *in = nullptr; /* that whose fibers run, until the counter `stay` is 0 */
+    unsigned stay = 0;
+    bool roams = false;
+    fiber *now = nullptr, *next = nullptr;
+    context scheduler;
     void *scheduler_fake = nullptr;
     const void *scheduler_stack = nullptr;
     size_t scheduler_bytes = 0;
-    std::vector<void *> stacks; /* free */
-    std::vector<std::vector<byte_state>> states;
-    uint64_t blocks = 0; /* so far */
+    std::vector<std::unique_ptr<fiber>> all;
+    std::vector<fiber *> free;
+    std::vector<std::vector<byte_state>> states; /* of blocks that have ended */
+    uint64_t blocks = 0;                         /* so far */
+    uint32_t tick = 1;                           /* barriers so far, and begins of blocks */
     uint64_t idle = 0;
     bool failed = false;
     bool watching = true;     /* for races in device memory */
@@ -105,30 +149,65 @@ uint64_t next_random()
     return emu::next_random(w.random);
 }
 
-void *stack_take()
+void make_fibers()
 {
-    if (w.stacks.empty()) {
-        void *p = mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (p == MAP_FAILED)
-            abort();
-        return p;
+    uint8_t *p = (uint8_t *)mmap(nullptr, 2 * STACKS, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        abort();
+    p += (STACKS - (uintptr_t)p % STACKS) % STACKS;
+#ifdef MADV_HUGEPAGE
+    if (!ASAN)
+        (void)madvise(p, STACKS, MADV_HUGEPAGE);
+#endif
+    for (size_t at = 0; at < STACKS; at += STACK) {
+        w.all.emplace_back(new fiber);
+        w.all.back()->stack = p + at;
+        memcpy(p + at, &UNTOUCHED, sizeof UNTOUCHED);
+        w.free.push_back(w.all.back().get());
     }
-    void *p = w.stacks.back();
-    w.stacks.pop_back();
-    return p;
 }
 
-void make_ready(fiber *f)
+void make_ready(warp *v, unsigned lanes)
 {
-    f->slot = w.ready.size();
-    w.ready.push_back(f);
+    if (!v->ready) {
+        v->slot = w.ready.size();
+        w.ready.push_back(v);
+    }
+    v->ready |= lanes;
+    w.idle = 0;
 }
 
-void make_unready(fiber *f)
+void make_unready(warp *v, unsigned lanes)
 {
-    w.ready[f->slot] = w.ready.back();
-    w.ready[f->slot]->slot = f->slot;
+    v->ready &= ~lanes;
+    if (v->ready)
+        return;
+    w.ready[v->slot] = w.ready.back();
+    w.ready[v->slot]->slot = v->slot;
     w.ready.pop_back();
+}
+
+/* The fiber that runs next, or null: none can, or they have run too long. Which one is random. For some time, those of
+ * one warp run, since their stacks are in the cache then; but any order is possible. */
+fiber *choose()
+{
+    if (w.ready.empty() || w.idle > TOO_LONG)
+        return nullptr;
+    w.idle++;
+    uint64_t r = next_random();
+    if (!w.in || !w.in->ready || w.stay == 0) {
+        w.in = w.ready[(r & 0xffffff) % w.ready.size()];
+        w.stay = w.roams ? 1 : 1 + (r >> 24) % STAY;
+    }
+    w.stay--;
+    for (unsigned i = 0; i < 4; i++) {
+        const unsigned lane = r >> 32 >> 5 * i & 31;
+        if (w.in->ready >> lane & 1)
+            return w.in->fibers[lane];
+    }
+    const unsigned from = r >> 52 & 31, at_least = w.in->ready & 0xffffffffu << from;
+    return w.in->fibers[__builtin_ctz(at_least ? at_least : w.in->ready)];
 }
 
 /* ---- switching between fibers and the scheduler ---- */
@@ -140,51 +219,58 @@ void entered()
 #endif
 }
 
-/* Switch to the scheduler; returns when it runs this fiber again. */
+/* Let another fiber run, or the scheduler; returns when this fiber runs again. */
 void leave(fiber *f)
 {
+    fiber *const next = w.failed || f->ended ? nullptr : choose();
+    if (next == f)
+        return;
+    if (!ASAN && next && next->started) {
+        w.now = next;
+        return switch_to(f->at, next->at);
+    }
+    w.next = next;
 #ifdef EMU_ASAN
     __sanitizer_start_switch_fiber(f->ended ? nullptr : &f->fake, w.scheduler_stack, w.scheduler_bytes);
 #endif
-    if (_setjmp(f->at) == 0)
-        _longjmp(w.scheduler, 1);
+    switch_to(f->at, w.scheduler);
     entered();
 }
 
+/* A thread, and then those of later blocks that get this fiber. */
 void fiber_main()
 {
     fiber *f = w.now;
     f->fake = nullptr;
     entered();
-    (*w.kernel)();
-    if (!f->copies.empty() && !w.failed)
-        fail("line %u: a thread ends before its copy to shared memory", f->copies[0].line);
-    f->ended = true;
-    leave(f);
-    abort();
+    for (;;) {
+        (*w.kernel)();
+        if (!f->copies.empty() && !w.failed)
+            fail("line %u: a thread ends before its copy to shared memory", f->copies[0].line);
+        f->ended = true;
+        leave(f);
+    }
 }
 
-void run(fiber *f)
+/* Run f, and maybe others. Returns the fiber that left for the scheduler. */
+fiber *run(fiber *f)
 {
     w.now = f;
 #ifdef EMU_ASAN
     __sanitizer_start_switch_fiber(&w.scheduler_fake, f->stack, STACK);
 #endif
-    if (_setjmp(w.scheduler) == 0) {
-        if (f->started)
-            _longjmp(f->at, 1);
+    if (f->started) {
+        switch_to(w.scheduler, f->at);
+    } else { /* those of a warp begin at different places of the cache */
         f->started = true;
-        getcontext(&f->start);
-        f->start.uc_stack.ss_sp = f->stack;
-        f->start.uc_stack.ss_size = STACK;
-        f->start.uc_link = nullptr;
-        makecontext(&f->start, fiber_main, 0);
-        setcontext(&f->start);
+        switch_to_new(w.scheduler, f->stack, STACK - f->id.thread % 32 * 128, fiber_main);
     }
 #ifdef EMU_ASAN
     __sanitizer_finish_switch_fiber(w.scheduler_fake, nullptr, nullptr);
 #endif
+    f = w.now;
     w.now = nullptr;
+    return f;
 }
 
 const char *const names[] = {"shfl", "shfl_up", "shfl_down", "ballot", "syncwarp", "syncthreads"};
@@ -214,129 +300,161 @@ void say(const char *format, ...)
 
 position position_of(const fiber *f)
 {
-    const unsigned warp = f->id.thread / 32;
-    return position{f->in->number, f->id.thread, warp, f->in->time, f->in->warp_time[warp]};
+    return position{f->in->number, f->id.thread, f->of->number, f->in->time, f->of->time};
+}
+
+/* The number of the warp, or another number: of several. */
+unsigned warp_of(const use &u)
+{
+    return u.thread < MANY_OF_WARP ? u.thread / 32 : u.thread - MANY_OF_WARP;
 }
 
 /* Does a barrier order the use before what f does now? */
 bool ordered(const use &u, const fiber *f)
 {
-    const unsigned warp = f->id.thread / 32;
-    return u.thread == NOBODY || u.thread == f->id.thread || u.block_time < f->in->time ||
-           (u.warp == warp && u.warp_time < f->in->warp_time[warp]);
+    return u.tick <= f->in->tick || u.thread == f->id.thread || (u.tick <= f->of->tick && warp_of(u) == f->of->number);
 }
 
-/* A barrier of count threads, one of a block or of a warp: what one knows to precede, all know. */
-void share(const std::unique_ptr<fiber> *first, size_t count)
+/* A barrier of some warps: what one thread knows to precede, all know. */
+void share(warp *first, size_t count)
 {
     releases known;
-    for (size_t i = 0; i < count; i++) {
-        known = device_map::join(known, first[i]->device.known);
-        first[i]->device.segment = 0;
-    }
-    for (size_t i = 0; known && i < count; i++)
-        first[i]->device.known = known;
+    for (warp *v = first; v < first + count; v++)
+        for (fiber *f : v->fibers)
+            if (f) {
+                if (f->device.known)
+                    known = device_map::join(known, f->device.known);
+                f->device.segment = 0;
+            }
+    for (warp *v = first; known && v < first + count; v++)
+        for (fiber *f : v->fibers)
+            if (f)
+                f->device.known = known;
 }
 
-void wake(fiber *f)
+void wake(warp *v, unsigned lanes)
 {
-    f->waiting = false;
-    f->banks.step++;
-    make_ready(f);
-    w.idle = 0;
+    v->waiting &= ~lanes;
+    v->alike &= ~lanes;
+    make_ready(v, lanes);
+    for (unsigned l = 0; w.counting && l < 32; l++)
+        if (lanes >> l & 1)
+            v->fibers[l]->banks.step++;
 }
 
 /* All lanes of the mask have arrived: give each its result. */
-void complete_warp(block *b, unsigned warp, const fiber *of)
+void complete_warp(warp *v, const meeting &m)
 {
-    uint64_t value[32] = {0};
+    uint64_t value[32];
     unsigned votes = 0;
-    for (unsigned l = 0; l < 32; l++)
-        if (of->mask >> l & 1) {
-            const fiber *f = b->fibers[warp * 32 + l].get();
-            value[l] = f->value;
-            votes |= (f->value ? 1u : 0u) << l;
-        }
-    for (unsigned l = 0; l < 32; l++) {
-        if (!(of->mask >> l & 1))
+    memcpy(value, v->value, sizeof value);
+    if (m.what == BALLOT)
+        for (unsigned l = 0; l < 32; l++)
+            votes |= (m.mask >> l & 1 && value[l] ? 1u : 0u) << l;
+    for (unsigned l = 0; m.what != SYNCWARP && l < 32; l++) {
+        if (!(m.mask >> l & 1))
             continue;
-        fiber *f = b->fibers[warp * 32 + l].get();
         unsigned from = l;
-        if (f->what == SHFL)
-            from = f->arg % 32;
-        else if (f->what == SHFL_UP)
-            from = f->arg > l ? l : l - f->arg;
-        else if (f->what == SHFL_DOWN)
-            from = l + f->arg > 31 ? l : l + f->arg;
-        if (!(of->mask >> from & 1))
-            return say("%s at line %u: lane %u reads lane %u, which is not in mask %08x", names[f->what], f->line, l,
-                       from, of->mask);
-        f->result = f->what == BALLOT ? votes : value[from];
+        if (m.what == SHFL)
+            from = v->arg[l] % 32;
+        else if (m.what == SHFL_UP)
+            from = v->arg[l] > l ? l : l - v->arg[l];
+        else if (m.what == SHFL_DOWN)
+            from = l + v->arg[l] > 31 ? l : l + v->arg[l];
+        if (!(m.mask >> from & 1))
+            return say("%s at line %u: lane %u reads lane %u, which is not in mask %08x", names[m.what], m.line, l,
+                       from, m.mask);
+        v->value[l] = m.what == BALLOT ? votes : value[from];
     }
-    if (of->what == SYNCWARP && of->mask == 0xffffffffu) {
-        b->warp_time[warp]++;
-        share(&b->fibers[warp * 32], 32);
+    if (m.what == SYNCWARP && m.mask == 0xffffffffu) {
+        v->time++;
+        v->tick = w.tick++;
+        share(v, 1);
     }
-    const unsigned mask = of->mask;
-    for (unsigned l = 0; l < 32; l++)
-        if (mask >> l & 1)
-            wake(b->fibers[warp * 32 + l].get());
+    wake(v, m.mask);
 }
 
-/* f has arrived and waits: if all that it waits for have arrived, let them go on. */
-void arrived(fiber *f)
+/* A thread has arrived at a barrier of its block, at the line: if all have, let them go on. */
+void arrived_in_block(block *b, unsigned line)
 {
-    block *b = f->in;
-    const unsigned warp = f->id.thread / 32, first = warp * 32;
-    if (f->what == SYNCTHREADS) {
-        for (auto &o : b->fibers) {
-            if (o->ended)
-                return say("syncthreads at line %u: thread %u has ended", f->line, o->id.thread);
-            if (o->waiting && (o->what != SYNCTHREADS || o->line != f->line)) {
-                if (o->what == SYNCTHREADS)
-                    return say("syncthreads at line %u: thread %u is in that at line %u", f->line, o->id.thread,
-                               o->line);
-                return; /* it may still arrive */
+    if (b->alive < b->threads || (b->syncing && b->sync_line != line))
+        for (const warp &v : b->warps)
+            for (unsigned l = 0; l < 32; l++) {
+                if (!v.fibers[l])
+                    continue;
+                if (v.gone >> l & 1)
+                    return say("syncthreads at line %u: thread %u has ended", line, v.fibers[l]->id.thread);
+                if (v.syncing >> l & 1 && v.at[l].line != line)
+                    return say("syncthreads at line %u: thread %u is in that at line %u", line, v.fibers[l]->id.thread,
+                               v.at[l].line);
             }
-            if (!o->waiting)
-                return;
-        }
-        b->time++;
-        share(b->fibers.data(), b->fibers.size());
-        for (auto &o : b->fibers)
-            wake(o.get());
+    b->sync_line = line;
+    if (++b->syncing < b->threads)
         return;
+    b->syncing = 0;
+    b->time++;
+    b->tick = w.tick++;
+    share(b->warps.data(), b->warps.size());
+    for (warp &v : b->warps) {
+        wake(&v, v.syncing);
+        v.syncing = 0;
     }
-    if (!(f->mask >> f->id.thread % 32 & 1))
-        return say("%s at line %u: lane %u is not in its own mask %08x", names[f->what], f->line, f->id.thread % 32,
-                   f->mask);
-    for (unsigned l = 0; l < 32; l++) {
-        if (!(f->mask >> l & 1))
-            continue;
-        const fiber *o = first + l < b->fibers.size() ? b->fibers[first + l].get() : nullptr;
-        if (!o || o->ended)
-            return say("%s at line %u: lane %u of mask %08x has ended", names[f->what], f->line, l, f->mask);
-        if (o->waiting && o->what != SYNCTHREADS && (o->mask & f->mask) &&
-            (o->what != f->what || o->line != f->line || o->mask != f->mask))
-            return say("%s at line %u, mask %08x: lane %u is in %s at line %u, mask %08x", names[f->what], f->line,
-                       f->mask, l, names[o->what], o->line, o->mask);
-        if (!o->waiting || o->what != f->what || o->line != f->line || o->mask != f->mask)
-            return;
+}
+
+/* The lane has arrived and waits: if all that it waits for have arrived, let them go on. */
+void arrived(warp *v, unsigned lane, const meeting &m)
+{
+    const unsigned bit = 1u << lane;
+    if (m.what == SYNCTHREADS) {
+        v->syncing |= bit;
+        return arrived_in_block(v->in, m.line);
     }
-    complete_warp(b, warp, f);
+    if (!v->waiting) {
+        v->first = m;
+        v->alike = 0;
+    }
+    v->waiting |= bit;
+    if (m == v->first)
+        v->alike |= bit;
+    if (!(m.mask & bit))
+        return say("%s at line %u: lane %u is not in its own mask %08x", names[m.what], m.line, lane, m.mask);
+    if (m.mask & v->gone || m.mask & v->waiting & ~(bit & v->alike ? v->alike : 0))
+        for (unsigned l = 0; l < 32; l++) {
+            if (!(m.mask >> l & 1))
+                continue;
+            if (v->gone >> l & 1)
+                return say("%s at line %u: lane %u of mask %08x has ended", names[m.what], m.line, l, m.mask);
+            const meeting &o = v->at[l];
+            if (v->waiting >> l & 1 && !(o == m))
+                return say("%s at line %u, mask %08x: lane %u is in %s at line %u, mask %08x", names[m.what], m.line,
+                           m.mask, l, names[o.what], o.line, o.mask);
+        }
+    if (!(m.mask & ~v->waiting))
+        complete_warp(v, m);
+}
+
+/* A thread has ended: does one wait for it? */
+void ended(const fiber *f)
+{
+    const unsigned lane = f->id.thread % 32;
+    for (const warp &v : f->in->warps)
+        for (unsigned l = 0; (v.syncing || (&v == f->of && v.waiting)) && l < 32; l++)
+            if (v.syncing >> l & 1 || (&v == f->of && v.waiting >> l & 1 && v.at[l].mask >> lane & 1))
+                say("%s at line %u of thread %u: thread %u has ended", names[v.at[l].what], v.at[l].line,
+                    v.fibers[l]->id.thread, f->id.thread);
 }
 
 /* No fiber can run: report which ones wait for which. */
 void deadlock(const std::vector<std::unique_ptr<block>> &blocks)
 {
     for (auto &b : blocks)
-        for (auto &f : b->fibers)
-            if (f->waiting && f->what != SYNCTHREADS)
-                for (unsigned l = 0; l < 32; l++) {
-                    const fiber *o = b->fibers[f->id.thread / 32 * 32 + l].get();
-                    if (f->mask >> l & 1 && (o->ended || o->what != f->what || o->line != f->line))
+        for (const warp &v : b->warps)
+            for (unsigned i = 0; i < 32; i++)
+                for (unsigned l = 0; v.waiting >> i & 1 && l < 32; l++) {
+                    const meeting &m = v.at[i], &o = v.at[l];
+                    if (m.mask >> l & 1 && (v.gone >> l & 1 || o.what != m.what || o.line != m.line))
                         return say("%s at line %u: lane %u of mask %08x never arrives (block %u thread %u waits)",
-                                   names[f->what], f->line, l, f->mask, b->fibers[0]->id.block_x, f->id.thread);
+                                   names[m.what], m.line, l, m.mask, v.fibers[i]->id.block_x, v.fibers[i]->id.thread);
                 }
     say("deadlock");
 }
@@ -344,8 +462,8 @@ void deadlock(const std::vector<std::unique_ptr<block>> &blocks)
 std::unique_ptr<block> begin_block(unsigned x, unsigned y, unsigned grid_x, unsigned threads, size_t bytes)
 {
     std::unique_ptr<block> b(new block);
-    b->warp_time.assign((threads + 31) / 32, 0);
-    b->alive = threads;
+    b->warps.resize((threads + 31) / 32);
+    b->threads = b->alive = threads;
     b->memory.reset(new uint8_t[bytes + 16]);
     b->shared = (uint8_t *)(((uintptr_t)b->memory.get() + 15) & ~(uintptr_t)15);
     memset(b->shared, (int)(next_random() & 255), bytes);
@@ -357,21 +475,46 @@ std::unique_ptr<block> begin_block(unsigned x, unsigned y, unsigned grid_x, unsi
         b->state.resize(bytes);
     b->bytes = bytes;
     b->number = ++w.blocks;
-    for (unsigned t = 0; t < threads; t++) {
-        b->fibers.emplace_back(new fiber);
-        fiber *f = b->fibers.back().get();
-        f->id = thread_id{t, threads, x, y, grid_x};
-        f->in = b.get();
-        f->stack = stack_take();
-        make_ready(f);
+    b->begin = b->tick = w.tick++;
+    for (unsigned n = 0; n < b->warps.size(); n++) {
+        warp *v = &b->warps[n];
+        v->in = b.get();
+        v->number = n;
+        for (unsigned l = 0; l < 32 && n * 32 + l < threads; l++) {
+            if (w.free.empty())
+                make_fibers();
+            fiber *f = v->fibers[l] = w.free.back();
+            w.free.pop_back();
+            f->id = thread_id{n * 32 + l, threads, x, y, grid_x};
+            f->in = b.get();
+            f->of = v;
+            f->ended = false;
+        }
+        const unsigned lanes = threads - n * 32 < 32 ? (1u << (threads - n * 32)) - 1 : 0xffffffffu;
+        v->gone = ~lanes;
+        make_ready(v, lanes);
     }
     return b;
 }
 
 void end_block(block *b)
 {
-    for (auto &f : b->fibers)
-        w.stacks.push_back(f->stack);
+    for (auto v = b->warps.rbegin(); v != b->warps.rend(); ++v)
+        for (unsigned l = 32; l--;) {
+            fiber *f = v->fibers[l];
+            if (!f)
+                continue;
+            if (memcmp(f->stack, &UNTOUCHED, sizeof UNTOUCHED) != 0) {
+                fprintf(stderr, "warp_emu: a thread needs more stack\n");
+                abort();
+            }
+            f->started = f->started && f->ended && !ASAN;
+            f->device = device_thread();
+            if (f->banks.step)
+                f->banks = bank_thread();
+            f->copies.clear();
+            w.free.push_back(f);
+        }
     w.states.push_back(std::move(b->state));
 }
 
@@ -423,20 +566,21 @@ void fail(const char *format, ...)
 uint64_t meet(op what, unsigned mask, uint64_t value, unsigned arg, unsigned line)
 {
     fiber *f = w.now;
-    f->what = what;
-    f->mask = mask;
-    f->value = value;
-    f->arg = arg;
-    f->line = line;
-    f->waiting = true;
-    make_unready(f);
-    arrived(f);
+    warp *v = f->of;
+    const unsigned lane = f->id.thread % 32;
+    const meeting m = {what, mask, line};
+    v->at[lane] = m;
+    v->value[lane] = value;
+    v->arg[lane] = arg;
+    make_unready(v, 1u << lane);
+    arrived(v, lane, m);
     leave(f);
-    return f->result;
+    return v->value[lane];
 }
 
 void yield()
 {
+    w.stay = 0;
     leave(w.now);
 }
 
@@ -457,44 +601,40 @@ void touch_shared(const void *p, size_t bytes, bool write, bool atomic, unsigned
     fiber *f = w.now;
     block *b = f->in;
     const size_t at = (size_t)((uintptr_t)p - (uintptr_t)b->shared);
-    const unsigned warp = f->id.thread / 32;
     if ((uintptr_t)p < (uintptr_t)b->shared || at + bytes > b->bytes)
         fail("line %u: outside shared memory", line);
     if (w.counting)
         w.banks.use(f->banks, b->number, f->id.thread, at, bytes, line);
-    for (size_t i = at; i < at + bytes; i++) {
-        byte_state &s = b->state[i];
-        if (s.block != b->number) {
-            s = byte_state();
-            s.block = b->number;
+    use u;
+    u.tick = w.tick;
+    u.line = line & 0x7fff;
+    u.atomic = atomic;
+    byte_state *s = &b->state[at], old, made; /* of the byte before: as it was, and as it is now */
+    for (size_t i = at; i < at + bytes; i++, s++) {
+        if (i > at && s->write == old.write && s->read == old.read) {
+            *s = made;
+            continue;
         }
-        const bool both = atomic && s.atomic;
-        if (!both && !ordered(s.write, f))
-            fail("race in shared memory: thread %u wrote byte %zu at line %u, now %s at line %u", s.write.thread, i,
-                 s.write.line, write ? "written" : "read", line);
-        if (write && !both && !ordered(s.read, f))
-            fail("race in shared memory: thread %u read byte %zu at line %u, now written at line %u", s.read.thread, i,
-                 s.read.line, line);
-        if (!write && s.write.thread == NOBODY)
+        old = *s;
+        const bool written = s->write.tick > b->begin, both = atomic && written && s->write.atomic;
+        if (!both && !ordered(s->write, f))
+            fail("race in shared memory: thread %u wrote byte %zu at line %u, now %s at line %u", s->write.thread, i,
+                 s->write.line, write ? "written" : "read", line);
+        if (write && !both && !ordered(s->read, f))
+            fail("race in shared memory: thread %u read byte %zu at line %u, now written at line %u", s->read.thread, i,
+                 s->read.line, line);
+        if (!write && !written)
             fail("line %u: reads byte %zu of shared memory, which was not written", line, i);
-        use u;
-        u.thread = f->id.thread;
-        u.warp = warp;
-        u.line = line;
-        u.block_time = b->time;
-        u.warp_time = b->warp_time[warp];
+        u.thread = (uint16_t)f->id.thread;
         if (write) {
-            s.write = u;
-            s.read = use();
-            s.atomic = atomic;
+            s->write = u;
+            s->read = use();
         } else {
-            if (!ordered(s.read, f)) { /* two unordered reads: a later write must be ordered after both */
-                u.thread = MANY;
-                if (s.read.warp != warp)
-                    u.warp = MANY;
-            }
-            s.read = u;
+            if (!ordered(s->read, f)) /* two unordered reads: a later write must be ordered after both */
+                u.thread = (uint16_t)(warp_of(s->read) == f->of->number ? MANY_OF_WARP + f->of->number : MANY);
+            s->read = u;
         }
+        made = *s;
     }
 }
 
@@ -509,25 +649,31 @@ void touch_device(const void *p, size_t bytes, device_use how, unsigned line)
     }
     if (!w.watching)
         return;
-    const std::string race = w.device.use(f->device, position_of(f), p, bytes, how, line);
-    if (!race.empty())
-        fail("%s", race.c_str());
+    {
+        const std::string race = w.device.use(f->device, position_of(f), p, bytes, how, line);
+        if (race.empty())
+            return;
+        say("%s", race.c_str());
+    }
+    leave(f); /* and never return */
+    abort();
 }
 
 void copy_later(void *to, const void *bytes, size_t count, unsigned line)
 {
-    const uint8_t *const from = (const uint8_t *)bytes;
     touch_shared(to, count, true, false, line);
+    late_copy c = {(uint8_t *)to, {}, (unsigned)count, line};
+    memcpy(c.bytes, bytes, count);
     for (size_t i = 0; i < count; i++)
-        ((uint8_t *)to)[i] = (uint8_t)next_random();
-    w.now->copies.push_back({(uint8_t *)to, {from, from + count}, line});
+        c.to[i] = (uint8_t)next_random();
+    w.now->copies.push_back(c);
 }
 
 void copy_now()
 {
     for (const late_copy &c : w.now->copies) {
-        touch_shared(c.to, c.bytes.size(), true, false, c.line);
-        memcpy(c.to, c.bytes.data(), c.bytes.size());
+        touch_shared(c.to, c.count, true, false, c.line);
+        memcpy(c.to, c.bytes, c.count);
     }
     w.now->copies.clear();
 }
@@ -590,8 +736,15 @@ bool launch(unsigned grid_x, unsigned grid_y, unsigned threads, size_t shared_by
     size_t begun = 0;
     w.idle = 0;
     w.ready.clear();
+    w.in = nullptr;
+    w.next = nullptr;
+    w.roams = next_random() % ROAMS == 0;
     w.kernel = &kernel;
     w.device.begin();
+    if (w.tick > UINT32_MAX / 2) {
+        w.tick = 1;
+        w.states.clear();
+    }
     while (!w.failed) {
         while (blocks.size() < w.resident && begun < order.size()) {
             const unsigned i = order[begun++];
@@ -599,27 +752,27 @@ bool launch(unsigned grid_x, unsigned grid_y, unsigned threads, size_t shared_by
         }
         if (blocks.empty())
             break;
-        if (w.ready.empty()) {
-            deadlock(blocks);
+        fiber *f = w.next ? w.next : choose();
+        w.next = nullptr;
+        if (!f) {
+            if (w.ready.empty())
+                deadlock(blocks);
+            else
+                say("no thread makes progress");
             break;
         }
-        if (++w.idle > TOO_LONG) {
-            say("no thread makes progress");
-            break;
-        }
-        fiber *f = w.ready[next_random() % w.ready.size()];
-        run(f);
+        f = run(f);
         if (!f->ended || w.failed)
             continue;
-        make_unready(f);
-        w.idle = 0;
         block *b = f->in;
-        for (auto &o : b->fibers) /* does a fiber wait for this one? */
-            if (o->waiting && (o->what == SYNCTHREADS ||
-                               (o->id.thread / 32 == f->id.thread / 32 && o->mask >> f->id.thread % 32 & 1)))
-                say("%s at line %u of thread %u: thread %u has ended", names[o->what], o->line, o->id.thread,
-                    f->id.thread);
+        const unsigned bit = 1u << f->id.thread % 32;
+        make_unready(f->of, bit);
+        f->of->gone |= bit;
+        w.idle = 0;
+        ended(f);
         if (--b->alive == 0) {
+            if (w.in && w.in->in == b)
+                w.in = nullptr;
             end_block(b);
             blocks.erase(std::find_if(blocks.begin(), blocks.end(),
                                       [b](const std::unique_ptr<block> &p) { return p.get() == b; }));
