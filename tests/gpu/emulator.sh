@@ -11,8 +11,8 @@ make_target SANITIZE="${SANITIZE:-}" cuda-emu bench-coll-emu
 printf '%s\n' "$build"/emu_* | xargs -P "$(nproc)" -I '{}' sh -c '
     log=$5/$(basename "$2").log
     case $2 in
-    */emu_codec | */emu_packed | */emu_coll* | */emu_nccl | */emu_neighbor | */emu_reduce | */emu_values)
-        quick=${4:+--quick} ;;
+    */emu_codec | */emu_packed | */emu_coll* | */emu_nccl | */emu_nccl_order | */emu_neighbor | */emu_reduce | \
+        */emu_values) quick=${4:+--quick} ;;
     *) quick= ;;
     esac
     timeout "$3" "$2" $quick >"$log" 2>&1 </dev/null
