@@ -239,17 +239,23 @@ static std::string play(const traffic &f)
     }
     if (left)
         return "stuck, with " + std::to_string(left) + " steps left; " + emu::nccl_fault();
-    for (size_t tries = 0; tries < 3000; tries++) /* sends end after receives, or before */
+    bool sending = true; /* sends end after receives, or before */
+    for (size_t tries = 0; sending && tries < 3000; tries++) {
+        sending = false;
         for (size_t r = 0; r < all.size(); r++)
             for (auto &step : all[r].sends)
                 for (auto &request : step) {
+                    if (!request)
+                        continue;
                     int done = 0;
                     cudaSetDevice((int)r);
-                    if (request && all[r].t.test(all[r].t.context, request, &done, nullptr))
+                    if (all[r].t.test(all[r].t.context, request, &done, nullptr))
                         return "a send failed";
                     if (done)
                         request = nullptr;
+                    sending = true;
                 }
+    }
     drop(all);
     if (!emu::settle() || cudaGetLastError())
         return "something is left in a stream";
