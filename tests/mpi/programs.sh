@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # The programs tests/mpi/*.c, and cuda.cu over an emulator of GPUs, under mpirun, with each MPI that is here: Open MPI
-# at many numbers of ranks, and MPICH at few but for mpi_coll. Their ranks yield when they wait: MPICH's by
+# at many numbers of ranks, and MPICH at few. Their ranks yield when they wait: MPICH's by
 # tests/mpi/preload/yield.c. A program gets --full with PICI_TEST_FULL=1, and --quick where it would take forever.
 . tests/util/script
 no_threads_sanitizer MPI
@@ -76,7 +76,8 @@ if find_mpi mpich && compile mpich mpi-tests; then
     for ranks in ${all:+3 4}; do
         try mpich "$ranks" "${full:+--full}" mpi_native
     done
-    for ranks in 5 6 7 8 9 12 15 17; do
+    # Which messages there are depends on the number of ranks and not on the MPI: Open MPI has gone through the others.
+    for ranks in 5 8 17 ${full:+6 7 9 12 15}; do
         if [ "$full" ]; then
             try mpich "$ranks" --quick
         elif [ "$all" ]; then
