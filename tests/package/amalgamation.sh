@@ -35,8 +35,9 @@ else
     echo "skip: the amalgamation's header as C++: no $cxx"
 fi
 
-# The text depends on the sources alone: not on the compiler, the locale or the folder.
+# The text depends on the sources alone: not on the compiler, the locale or the folder. One other compiler tells.
 for other in gcc clang; do
+    [ "$other" != "$cc" ] || ! command -v gcc >/dev/null 2>&1 || ! command -v clang >/dev/null 2>&1 || continue
     command -v $other >/dev/null 2>&1 || { echo "skip: the amalgamation made with $other -E: no $other"; continue; }
     (cd "$tmp" && LC_ALL=C "$OLDPWD/tools/dev/amalgamate" --cc $other out) || die "amalgamate --cc $other"
     cmp "$tmp/out/pici.c" "$c" && cmp "$tmp/out/pici.h" "$h" || die "other text with $other -E"
