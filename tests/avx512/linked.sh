@@ -4,6 +4,7 @@
 # intrinsics in plain C (tests/avx512/emulated*.h), and linked instead of the real one. make check-avx512 tests the
 # instructions.
 #   BUILD=DIR CC=... SANITIZE=... tests/avx512/linked.sh      after make test-programs
+# QUICK=1: fewer inputs, as in check-avx512 and on other emulated CPUs.
 set -eu
 build=${BUILD:-build}
 dir=$build/avx512-emulated
@@ -40,6 +41,7 @@ $compile '-D__builtin_cpu_supports(x)=1' -c -o "$dir/dispatch.o" lib/cpu/dispatc
 libs=
 [ "${ZFP:-0}" = 0 ] || libs=-lzfp
 status=0
+[ -z "${QUICK:-}" ] || export PICI_TEST_FEW=1
 for program in kernels small values topk; do
     $compile -no-pie -o "$dir/plain_$program" "$build/obj/tests/plain/$program.o" "$dir"/*.o \
         "$build/obj/testing.a" "$build/libpici_coll.a" "$build/libpici.a" $libs -lm

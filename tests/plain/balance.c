@@ -30,6 +30,7 @@ static void cuts(int p, uint64_t n, unsigned kind, struct rng *rng)
 {
     struct schedule_balance balance;
     uint64_t nonzeros[BALANCE_RANGES], last = 0;
+    const uint64_t stride = p > 1000 && test_few() ? 15 : 1; /* of very many ranks, not each one's cut */
     int weighty = 0;
     char what[120];
     pici_balance_even(&balance, n);
@@ -46,7 +47,7 @@ static void cuts(int p, uint64_t n, unsigned kind, struct rng *rng)
         snprintf(what, sizeof what, "cuts of %llu among %d, kind %u, finer %d", (unsigned long long)n, p, kind, finer);
         const uint64_t sum = balance.before[BALANCE_RANGES];
         expect(sum < UINT64_C(1) << 32 && (weighty || !sum), what);
-        for (uint64_t i = 0; i < (uint64_t)p; i++) {
+        for (uint64_t i = 0; i < (uint64_t)p; i += stride) {
             const uint64_t place = pici_balance_place(&balance, sum * i / (uint64_t)p);
             expect(place >= last && place <= n && (i || !place), what);
             if (i && sum && place > last && balance.unit == 1) /* as asked for, but for one element's weight */
@@ -334,8 +335,9 @@ static void long_vectors(void)
     static const enum pici_algorithm algorithms[] = {PICI_ALGO_RING, PICI_ALGO_RECURSIVE, PICI_ALGO_SPLIT,
                                                      PICI_ALGO_AUTO};
     static const struct pici_coll_opts defaults = PICI_COLL_OPTS_INIT;
+    const int every = test_few() ? 3 : 1; /* each number of ranks still has each algorithm, and each kind of owners */
     for (int p = 1; p <= 8; p++)
-        for (int i = 0; i < 12; i++) {
+        for (int i = (p + 1) % every; i < 12; i += every) { /* of 8 ranks, the one that is uneven */
             struct job job = {.count = UINT64_C(1) << (SIZE_MAX > UINT32_MAX ? 40 : 28), .opts = defaults};
             char what[120];
             struct team t;
@@ -444,12 +446,13 @@ static void settings(void)
 int main(void)
 {
     static const int ranks[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 17};
-    const int times = test_full() ? 1000 : getenv("PICI_TEST_FEW") ? 4 : 14;
+    const int times = test_full() ? 1000 : test_few() ? 4 : 14;
+    const unsigned every = test_few() ? 3 : 1; /* of the cuts; each pair of ranks and length, and each kind, has some */
     const uint64_t lengths[] = {0, 1, 63, 64, 65, 5000, 1 << 20, UINT64_C(1) << 40, UINT64_C(1) << 62};
     struct rng rng = {1};
     for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
         for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++)
-            for (unsigned kind = 0; kind < 8; kind++)
+            for (unsigned kind = (unsigned)(i + k) % every; kind < 8; kind += every)
                 cuts(ranks[i], lengths[k], kind, &rng);
     cuts(1 << 20, UINT64_C(1) << 40, 4, &rng);
     known_cuts();

@@ -312,7 +312,7 @@ int main(int argc, char **argv)
                                      4031, 4032, 4033, 4095, 4096, 4097, 4159, 4160, 8191, 8192, 8193, 12287, 12293};
     static const enum pici_dtype widths[] = {PICI_U8, PICI_BF16, PICI_F32, PICI_F64};
     rig_init(&rig, LARGE + 8 * 4096, 1);
-    every = getenv("PICI_TEST_FEW") ? 3 : 1;
+    every = test_few() ? 3 : 1;
     choice();
 
     if (roundtrips_read(directory, roundtrip, NULL) <= 0 || verdicts_read(directory, verdict, NULL) <= 0 ||

@@ -387,7 +387,7 @@ static void later_structs(void)
 int main(void)
 {
     static const int ranks[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 17};
-    const int times = test_full() ? 2000 : 12;
+    const int times = test_full() ? 2000 : test_few() ? 5 : 12;
     large_vectors(); /* first, since it looks at the peak of the process */
     for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
         random_cases(ranks[i], ranks[i] > 9 && !test_full() ? times / 4 : times, 60000, 5);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * pici_topk beside a slow reference: every ISA, dtype, selection and combination of arrays, awkward values and lengths,
- * arrays between guard pages at odd addresses; threads; Philox's known answers. */
+ * arrays between guard pages at odd addresses; threads; Philox's known answers. PICI_TEST_FEW=1: every third kind of
+ * values for each dtype and length, and for long arrays two of four ways to call. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,9 +150,10 @@ static void calls(void)
     static const uint64_t sizes[] = {0,  1,  2,  3,   7,   15,  16,  17,  31,   33,
                                      63, 64, 65, 127, 129, 511, 512, 513, 1023, 1025};
     enum { SIZES = sizeof sizes / sizeof *sizes };
+    const unsigned every = test_few() ? 3 : 1; /* each type, size and kind of values is in some */
     for (unsigned t = 0; t < sizeof dtypes / sizeof *dtypes; t++)
         for (unsigned i = 0; i < SIZES + 8; i++)
-            for (int values = 0; values < VALUES; values++) {
+            for (unsigned values = (t + i) % every; values < VALUES; values += every) {
                 const int arrays = (int)rng_below(&rng, 8);
                 struct what w = {.dtype = dtypes[t],
                                  .n = i < SIZES ? sizes[i] : rng_below(&rng, i % 4 ? 2000 : MOST),
@@ -191,7 +193,8 @@ static void large(enum pici_dtype t, uint64_t n, enum values values, int residua
     else if (pici_topk(want[0], &want_nnz, residual ? want[1] : NULL, want[2], in[0], n, t, &o))
         tally("a sample", "status");
     for (const struct pici_isa *const *isa = tested_isas(); *isa; isa++)
-        for (int turn = 0; turn < 4; turn++) { /* with 1 and 3 threads; the output apart from the gradient, and in it */
+        /* with 1 and 3 threads, and the output apart from the gradient and in it; or the first and the last of these */
+        for (int turn = 0; turn < 4; turn += test_few() ? 3 : 1) {
             o.threads = 1 + turn / 2 * 2;
             memcpy(got[0], in[0], bytes);
             memcpy(got[1], in[1], bytes);

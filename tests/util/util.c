@@ -76,6 +76,11 @@ int test_full(void)
     return getenv("PICI_TEST_FULL") != NULL;
 }
 
+int test_few(void)
+{
+    return getenv("PICI_TEST_FEW") != NULL;
+}
+
 /* ---- memory ---- */
 
 enum { PAINT = 0xa5, PAINT_BYTES = 256 };

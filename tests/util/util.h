@@ -47,6 +47,8 @@ int rng_chance(struct rng *, unsigned ppm);
 int left_out(struct rng *);
 /* Whether the environment asks for all cases, however long they take: PICI_TEST_FULL. */
 int test_full(void);
+/* Whether it asks for fewer inputs, in a short run on an emulated CPU: PICI_TEST_FEW. Each kind of input has some. */
+int test_few(void);
 
 /* ---- memory between guard pages ---- */
 
