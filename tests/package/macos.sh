@@ -10,7 +10,16 @@ zig=${ZIG:-zig}
 $zig version >/dev/null 2>&1 || skip_all "aarch64-macos: no zig (the package ziglang of PyPI; ZIG='python3 -m ziglang')"
 ZIG_GLOBAL_CACHE_DIR=${ZIG_GLOBAL_CACHE_DIR:-$tmp/cache} ZIG_LOCAL_CACHE_DIR=${ZIG_LOCAL_CACHE_DIR:-$tmp/cache}
 export ZIG_GLOBAL_CACHE_DIR ZIG_LOCAL_CACHE_DIR
+zig_version=$($zig version)
 zig="$zig cc -target aarch64-macos"
+# Where ccache is in use, it keeps the objects. It takes zig for clang, which it is, of this version and target: the
+# script that it runs has a new time in each test.
+cc_zig=$zig
+if [ -n "${CCACHE_BASEDIR:-}" ] && command -v ccache >/dev/null 2>&1; then
+    printf '#!/bin/sh\nexec %s "$@"\n' "$zig" >"$tmp/clang" && chmod +x "$tmp/clang"
+    export CCACHE_COMPILERCHECK="string:zig $zig_version aarch64-macos"
+    cc_zig="ccache $tmp/clang"
+fi
 mkdir "$tmp/lib" "$tmp/coll" "$tmp/model" "$tmp/tools" "$tmp/python"
 
 compile() { # FOLDER FLAGS FILES...: their objects, in that folder of $tmp
@@ -18,7 +27,7 @@ compile() { # FOLDER FLAGS FILES...: their objects, in that folder of $tmp
     shift 2
     printf '%s\n' "$@" | xargs -P 2 -n 4 sh -c '
         for file in "$@"; do
-            '"$zig"' -include packaging/macos/linux_names.h -std=c11 -O1 -fPIC -ffp-contract=off -Iinclude -Ilib \
+            '"$cc_zig"' -include packaging/macos/linux_names.h -std=c11 -O1 -fPIC -ffp-contract=off -Iinclude -Ilib \
                 -D_FILE_OFFSET_BITS=64 -pthread -Wall -Wextra -Werror '"$c_flags"' \
                 -c -o "'"$c_folder"'/$(echo "$file" | tr / _).o" "$file" || exit 255
         done' sh >"$out" 2>&1
