@@ -2,6 +2,7 @@
 #include "schedule.h"
 
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -517,10 +518,13 @@ static const char *check_shape(const struct schedule *s, const struct schedule_c
 const char *schedule_check(const struct schedule *s, const struct schedule_call *c, int exact,
                            struct schedule_limits *used)
 {
-    struct walk *w = calloc(1, sizeof *w);
+    if (c->ranks > MOST)
+        abort();
+    /* no more of its table than these ranks need: a whole one has megabytes */
+    struct walk *w = calloc(1, offsetof(struct walk, moving) + (size_t)c->ranks * sizeof w->moving[0]);
     char where[sizeof said];
     int r = 0, k = 0;
-    if (!w || c->ranks > MOST)
+    if (!w)
         abort();
     w->s = s;
     w->call = *c;
