@@ -23,7 +23,7 @@
 
 namespace emu {
 
-/* Where a thread is: the numbers of barriers that its block and its warp have passed. */
+/* Where a thread is. Times of the last barriers of its block and its warp, which rise from one to the next. */
 struct position {
     uint64_t block; /* number of the thread block */
     unsigned thread, warp;

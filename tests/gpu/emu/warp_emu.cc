@@ -97,7 +97,6 @@ struct alignas(64) warp {
     unsigned waiting = 0, syncing = 0;        /* in a meeting of the warp, or in one of the block */
     unsigned alike = 0;                       /* those that wait in the meeting `first` */
     meeting first;
-    uint64_t time = 0; /* its barriers */
     fiber *fibers[32] = {};
     meeting at[32]; /* the last of each lane */
     unsigned arg[32];
@@ -107,7 +106,6 @@ struct alignas(64) warp {
 struct block {
     std::vector<warp> warps;
     unsigned threads = 0, alive = 0, syncing = 0, sync_line = 0;
-    uint64_t time = 0;
     uint32_t begin = 0, tick = 0; /* tick: of its last barrier */
     size_t bytes = 0;             /* of shared memory, and of its state */
     std::unique_ptr<uint8_t[]> memory;
@@ -300,7 +298,7 @@ void say(const char *format, ...)
 
 position position_of(const fiber *f)
 {
-    return position{f->in->number, f->id.thread, f->of->number, f->in->time, f->of->time};
+    return position{f->in->number, f->id.thread, f->of->number, f->in->tick, f->of->tick};
 }
 
 /* The number of the warp, or another number: of several. */
@@ -367,7 +365,6 @@ void complete_warp(warp *v, const meeting &m)
         v->value[l] = m.what == BALLOT ? votes : value[from];
     }
     if (m.what == SYNCWARP && m.mask == 0xffffffffu) {
-        v->time++;
         v->tick = w.tick++;
         share(v, 1);
     }
@@ -392,7 +389,6 @@ void arrived_in_block(block *b, unsigned line)
     if (++b->syncing < b->threads)
         return;
     b->syncing = 0;
-    b->time++;
     b->tick = w.tick++;
     share(b->warps.data(), b->warps.size());
     for (warp &v : b->warps) {
